@@ -13,8 +13,8 @@ from aiokafka.errors import KafkaError, ProducerFenced
 
 from testkit.basics.waiting import Deadline
 from testkit.clients import aio
-from testkit.clients.transactions.asking import end_offset
 from testkit.clients.transactions.client import Client, Producer, Source, Spot, Taken
+from testkit.clients.transactions.queries import end_offset
 from testkit.clients.transactions.restarts import RestartScenes
 from testkit.clients.transactions.scenes import TransactionScenes
 

@@ -28,7 +28,7 @@ from testkit.clients.share_consumers import (
     polled,
     sharing,
 )
-from testkit.clients.transactions.asking import end_offset
+from testkit.clients.transactions.queries import end_offset
 from testkit.raw import topics
 from testkit.servers import brokers
 from testkit.servers.brokers import Broker, RestartableBroker

@@ -191,7 +191,7 @@ def test_who_lacks_a_right_is_refused_and_nothing_is_done_nor_told(scene: Scene,
             request = case.request(make)
             before = case.seen()
             asks_in = scene.version(rights.api, version)
-            sent, answer, decoded = scene.ask(client, request, asks_in)
+            sent, answer, decoded = scene.send(client, request, asks_in)
             codes = refusals(decoded)
             found |= codes
             if row.denied == "none are told":
@@ -206,7 +206,7 @@ def test_who_lacks_a_right_is_refused_and_nothing_is_done_nor_told(scene: Scene,
             for secret in hidden:
                 if secret not in sent:
                     assert secret not in answer
-                    left_out = left_out or secret in scene.ask(scene.admin, request, asks_in)[1]
+                    left_out = left_out or secret in scene.send(scene.admin, request, asks_in)[1]
     assert found == ({row.code} if row.code else set())
     if "left out" in row.denied and "regular expression" not in row.denied:
         assert left_out, "somebody else is told the name"
@@ -220,7 +220,7 @@ def test_who_has_the_rights_that_the_page_names_is_not_refused(scene: Scene, rig
     before = case.seen()
     with scene.connection_of(rights.number) as client:
         for make, version in requests_of(rights.api):
-            _, _, decoded = scene.ask(client, case.request(make), scene.version(rights.api, version))
+            _, _, decoded = scene.send(client, case.request(make), scene.version(rights.api, version))
             assert refusals(decoded) == set(), decoded
     expected = CHANGES.get(rights.api, set())
     eventually(lambda: expected <= case.changed(before), f"it has changed {expected}", within_s=5)

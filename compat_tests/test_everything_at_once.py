@@ -40,8 +40,8 @@ def test_everything_at_once_loses_nothing_and_leaves_nothing(java: JavaHost) -> 
 
 @pytest.mark.parametrize("name", RACES)
 def test_each_mistake_has_a_place_in_the_broker(name: str) -> None:
-    for place, function in RACES[name].places.items():
-        assert parameters_of(place) == parameters(function)
+    for target, function in RACES[name].targets.items():
+        assert parameters_of(target) == parameters(function)
 
 
 def test_a_record_that_is_acknowledged_in_the_place_of_another_is_found_at_once(tmp_path: Path, java: JavaHost) -> None:

@@ -39,8 +39,8 @@ def test_kills_of_members_and_brokers_skip_no_record() -> None:
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_each_mistake_with_share_groups_has_a_place_in_the_broker(name: str) -> None:
-    for place, function in MISTAKES[name].places.items():
-        assert parameters_of(place) == parameters(function)
+    for target, function in MISTAKES[name].targets.items():
+        assert parameters_of(target) == parameters(function)
 
 
 @pytest.mark.soak
@@ -90,7 +90,7 @@ def test_the_ledger_of_a_share_group_knows_what_cannot_be(
 ) -> None:
     ledger = ShareLedger()
     for what in ("says", "said"):
-        ledger.tell(what, 0, *said)
+        ledger.note(what, 0, *said)
     faults = ledger.faults(letters)
     if fault is None:
         assert faults == []
@@ -100,8 +100,8 @@ def test_the_ledger_of_a_share_group_knows_what_cannot_be(
 
 def test_the_ledger_of_a_share_group_knows_what_is_missing() -> None:
     ledger = ShareLedger()
-    ledger.tell("says", 0, (0, 1, ACCEPT), (1, 1, REJECT), (2, 1, RELEASE), (3, 1, REJECT))
-    ledger.tell("said", 0, (3, 1, REJECT))
+    ledger.note("says", 0, (0, 1, ACCEPT), (1, 1, REJECT), (2, 1, RELEASE), (3, 1, REJECT))
+    ledger.note("said", 0, (3, 1, REJECT))
     assert ledger.deliveries == 4
     assert ledger.open({0: 5}, [Letter((0, 4), 1)]) == [(0, 1), (0, 2), (0, 3)]
     assert ledger.without_letters([Letter((0, 4), 1)]) == [(0, 3)]

@@ -9,7 +9,7 @@ from devtools.suite.tiers import small_and_full
 from kwire.groups.assignors.assignor import Assignment, GroupSpec
 from testkit.groups.assignors import laws
 from testkit.groups.assignors.letters import group, member
-from testkit.groups.assignors.oracle import asked, kafkas, lives
+from testkit.groups.assignors.oracle import kafkas, lives, questions
 from testkit.java.java_host import JavaHost
 
 SMALL, FULL = 48, 2_000
@@ -17,7 +17,7 @@ SMALL, FULL = 48, 2_000
 
 @small_and_full
 def test_uniform_is_as_balanced_as_kafkas_and_moves_no_more(java: JavaHost, *, full: bool) -> None:
-    for question in asked(java, "uniform", lives(range(FULL if full else SMALL))):
+    for question in questions(java, "uniform", lives(range(FULL if full else SMALL))):
         assert laws.owners(question.kafkas).keys() == laws.subscribed_partitions(question.group)
         ours, theirs = (sorted(laws.loads(it).values(), reverse=True) for it in (question.ours, question.kafkas))
         assert ours <= theirs, question.life
@@ -30,7 +30,7 @@ def test_uniform_is_as_balanced_as_kafkas_and_moves_no_more(java: JavaHost, *, f
 
 @small_and_full
 def test_range_is_kafkas_partition_by_partition(java: JavaHost, *, full: bool) -> None:
-    for question in asked(java, "range", lives(range(FULL if full else SMALL))):
+    for question in questions(java, "range", lives(range(FULL if full else SMALL))):
         assert question.ours == question.kafkas, question.life
 
 
@@ -38,7 +38,7 @@ def test_range_is_kafkas_partition_by_partition(java: JavaHost, *, full: bool) -
 def test_simple_shares_as_evenly_as_kafkas(java: JavaHost, *, full: bool) -> None:
     """Kafka's leaves slots free that only members could take that have the partition already; ours fills each."""
     we_keep = they_keep = 0
-    for question in asked(java, "simple", lives(range(FULL if full else SMALL))):
+    for question in questions(java, "simple", lives(range(FULL if full else SMALL))):
         ours, theirs = (holders(it) for it in (question.ours, subscribed(question.group, question.kafkas)))
         assert ours.keys() == theirs.keys() == laws.subscribed_partitions(question.group), question.life
         assert all(ours[place] >= count for place, count in theirs.items()), question.life

@@ -247,7 +247,7 @@ def test_members_of_a_streams_group_are_shown_with_their_tasks(
         member = streams_members.Member(there, group, "m", streams_members.topology(topic))
         endpoint = streams_members.endpoint("host", 1)
         # Apache Kafka cannot say what is behind an endpoint while its coordinator has not heard of the topic.
-        eventually(lambda: not member.ask_to_join(user_endpoint=endpoint).error_code, "a member")
+        eventually(lambda: not member.send_join(user_endpoint=endpoint).error_code, "a member")
         member.join(user_endpoint=endpoint)
         member.settle(PARTITIONS)
         (row,) = rows(run("members", group, "--json"), "member")

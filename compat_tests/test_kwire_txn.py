@@ -12,9 +12,9 @@ from testkit.basics.waiting import eventually
 from testkit.cli.log_dirs import kwire
 from testkit.clients import confluent
 from testkit.clients.confluent import CALL_TIMEOUT_S
-from testkit.clients.transactions.asking import end_offset, is_stable
 from testkit.clients.transactions.hanging import PRODUCER_ID, an_hour_ago_ms, leave_hanging
 from testkit.clients.transactions.librdkafka import Confluent
+from testkit.clients.transactions.queries import end_offset, is_stable
 from testkit.java import java_host as tools
 from testkit.java.java_host import JavaHost
 from testkit.servers.brokers import NODES, Broker

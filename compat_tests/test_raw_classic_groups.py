@@ -109,7 +109,7 @@ def consumer_heartbeat(client: RawClient, group: str, member: str, epoch: int, i
 def begin_rebalance(broker: Broker, client: RawClient, group: str) -> RawClient:
     """Another member joins, and is parked. Its connection must be closed."""
     other = RawClient(broker.bootstrap)
-    other.ask((join_request(group, 3), 3))
+    other.send_requests((join_request(group, 3), 3))
 
     def has_begun() -> bool:
         (described,) = client.call(DescribeGroupsRequest([group]), 5).groups
@@ -221,14 +221,14 @@ def test_a_parked_join_is_refused_when_its_member_leaves_or_is_replaced(
     for instance in (None, "i"):
         with RawClient(broker.bootstrap) as parked, RawClient(broker.bootstrap) as other:
             mine = "" if instance is not None else join(parked, version, group).member_id
-            parked.ask((join_request(group, version, member_id=mine, group_instance_id=instance), version))
+            parked.send_requests((join_request(group, version, member_id=mine, group_instance_id=instance), version))
             eventually(lambda: len(members()) == 2, "it has joined")
             (mine,) = set(members()) - {leader}
             if instance is None:
                 client.call(LeaveGroupRequest(group, members=[MemberIdentity(mine)]), 3)
                 assert refusal(parked.answer(), version) == (E.UNKNOWN_MEMBER_ID, "")
             else:
-                other.ask((join_request(group, 5, group_instance_id=instance), 5))
+                other.send_requests((join_request(group, 5, group_instance_id=instance), 5))
                 assert refusal(parked.answer(), version) == (E.FENCED_INSTANCE_ID, mine)
 
 

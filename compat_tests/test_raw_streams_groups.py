@@ -65,7 +65,7 @@ from testkit.raw.streams_members import (
     sent,
     subtopology,
     topology,
-    wait_until_coordinators_know,
+    wait_until_coordinators_have,
 )
 from testkit.servers import brokers
 from testkit.servers.brokers import Broker, RestartableBroker
@@ -89,7 +89,7 @@ def client(broker: Broker) -> Iterator[RawClient]:
 def new_topic(client: RawClient, new_topic: Callable[..., str]) -> Callable[..., str]:
     def create(*, partitions: int = 1) -> str:
         name = new_topic(partitions=partitions)
-        wait_until_coordinators_know(client, name, partitions)
+        wait_until_coordinators_have(client, name, partitions)
         return name
 
     return create
@@ -116,7 +116,7 @@ def member(new_member: Callable[[str], Member]) -> Member:
 def joined(member: Member) -> Member:
     """The only member of its group, with the tasks of both partitions."""
     member.join()
-    assert (member.epoch, member.told) == (FIRST_EPOCH, {"0": [0, 1]})
+    assert (member.epoch, member.received_tasks) == (FIRST_EPOCH, {"0": [0, 1]})
     return member
 
 
@@ -197,7 +197,7 @@ def test_a_request_that_contradicts_itself_is_invalid(
     client: RawClient, group: str, wrong: dict[str, Any], message: str
 ) -> None:
     member = Member(client, group, "a", topology("t"))
-    answer = member.ask_to_join(**wrong)
+    answer = member.send_join(**wrong)
     assert error(answer)[0] == E.INVALID_REQUEST
     assert unquoted(error(answer)[1]) == unquoted(message)
     assert has_no_group(client, group)
@@ -250,7 +250,7 @@ def test_a_topology_that_contradicts_itself_is_invalid(
 ) -> None:
     wanted = Subtopology("0", **part)
     wanted.source_topics = [topic if it == "SOURCE" else it for it in wanted.source_topics]
-    answer = Member(client, group, "a", Topology(0, [wanted])).ask_to_join()
+    answer = Member(client, group, "a", Topology(0, [wanted])).send_join()
     assert error(answer) == (E.STREAMS_INVALID_TOPOLOGY, message)
     assert has_no_group(client, group)
 
@@ -276,14 +276,14 @@ def test_a_topology_that_apache_kafka_stumbles_over_is_refused(
     client: RawClient, group: str, topic: str, wrong: Callable[[str], Topology]
 ) -> None:
     expected = {E.UNKNOWN_SERVER_ERROR} if brokers.IS_KAFKA else {E.INVALID_REQUEST, E.STREAMS_INVALID_TOPOLOGY}
-    assert code(Member(client, group, "a", wrong(topic)).ask_to_join()) in expected
+    assert code(Member(client, group, "a", wrong(topic)).send_join()) in expected
     assert has_no_group(client, group)
 
 
 def test_a_client_tag_has_one_value(client: RawClient, member: Member) -> None:
     expected = E.UNKNOWN_SERVER_ERROR if brokers.IS_KAFKA else E.INVALID_REQUEST
     tags = [KeyValue("zone", "a"), KeyValue("zone", "b")]
-    assert code(member.ask_to_join(client_tags=tags)) == expected
+    assert code(member.send_join(client_tags=tags)) == expected
     assert has_no_group(client, member.group)
 
 
@@ -318,19 +318,19 @@ def test_the_first_member_gets_all_tasks_and_hears_of_changes_only(client: RawCl
     assert (quiet.active_tasks, quiet.standby_tasks, quiet.warmup_tasks) == (None, None, None)
     assert (quiet.member_epoch, quiet.status) == (FIRST_EPOCH, [])
     member.confirm()
-    assert (member.told, member.epoch) == (None, FIRST_EPOCH)
+    assert (member.received_tasks, member.epoch) == (None, FIRST_EPOCH)
     member.join()
-    assert (member.told, member.epoch) == ({"0": [0, 1]}, FIRST_EPOCH)
+    assert (member.received_tasks, member.epoch) == ({"0": [0, 1]}, FIRST_EPOCH)
     left = member.leave()
     assert (left.member_epoch, left.heartbeat_interval_ms, left.active_tasks) == (LEAVES, 0, None)
-    assert code(member.ask(LEAVES)) == E.UNKNOWN_MEMBER_ID
+    assert code(member.send_heartbeat(LEAVES)) == E.UNKNOWN_MEMBER_ID
     found = described(client, member.group)
     assert (found.group_state, found.group_epoch, found.members) == ("Empty", FIRST_EPOCH + 1, [])
 
 
 @pytest.mark.parametrize("epoch", [LEAVES, 1, 7])
 def test_a_group_comes_into_being_by_joining_only(client: RawClient, group: str, epoch: int) -> None:
-    found, message = error(Member(client, group, "a", topology("t")).ask(epoch))
+    found, message = error(Member(client, group, "a", topology("t")).send_heartbeat(epoch))
     assert found == E.GROUP_ID_NOT_FOUND
     assert f"roup {group} not found." in unquoted(message)
 
@@ -338,14 +338,14 @@ def test_a_group_comes_into_being_by_joining_only(client: RawClient, group: str,
 def test_an_epoch_that_is_not_the_members_fences_it(joined: Member) -> None:
     epoch = joined.epoch
     for wrong, size in ((99, "greater"), (epoch - 1, "smaller")):
-        assert error(joined.ask(wrong)) == (
+        assert error(joined.send_heartbeat(wrong)) == (
             E.FENCED_MEMBER_EPOCH,
             f"The streams group member has a {size} member epoch ({wrong}) than the one known by the group "
             f"coordinator ({epoch}). The member must abandon all its partitions and rejoin.",
         )
     stranger = Member(joined.client, joined.group, "x", joined.topology)
     for any_epoch in (epoch, LEAVES):
-        found, message = error(stranger.ask(any_epoch))
+        found, message = error(stranger.send_heartbeat(any_epoch))
         assert (found, unquoted(message)) == (
             E.UNKNOWN_MEMBER_ID,
             f"Member x is not a member of group {joined.group}.",
@@ -366,9 +366,11 @@ def test_the_previous_epoch_is_taken_from_one_who_has_no_task_too_many(
     assert joined.epoch == old + 1
     none: dict[str, Any] = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
     for right in (none, {**none, "active_tasks": sent(kept)}):
-        assert joined.ask(old, **right).member_epoch == old + 1, "the answer with its epoch may have been lost"
+        assert joined.send_heartbeat(old, **right).member_epoch == old + 1, (
+            "the answer with its epoch may have been lost"
+        )
     for wrong in ({}, {**none, "active_tasks": sent({"0": [0, 1]})}, {**none, "standby_tasks": sent(kept)}):
-        assert code(joined.ask(old, **wrong)) == E.FENCED_MEMBER_EPOCH
+        assert code(joined.send_heartbeat(old, **wrong)) == E.FENCED_MEMBER_EPOCH
 
 
 def test_a_task_is_given_to_the_second_member_when_the_first_has_let_go(
@@ -382,7 +384,7 @@ def test_a_task_is_given_to_the_second_member_when_the_first_has_let_go(
     assert joined.epoch == FIRST_EPOCH
     (kept,) = joined.active["0"]
     second.beat()
-    assert second.told is None
+    assert second.received_tasks is None
     found = described(client, joined.group)
     assert (found.group_state, found.group_epoch, found.assignment_epoch) == ("Reconciling", epoch, epoch)
     of = {it.member_id: it for it in found.members}
@@ -405,7 +407,7 @@ def test_a_member_that_joins_gets_its_share_of_each_subtopology(client: RawClien
     first, second = Member(client, group, "a", parts), Member(client, group, "b", parts)
     first.join()
     second.join()
-    second.settle(2, beside=[first])
+    second.settle(2, others=[first])
     assert (first.active, second.active) == ({"0": [0], "1": [0]}, {"0": [1], "1": [1]})
 
 
@@ -415,7 +417,7 @@ def test_a_member_that_does_not_let_go_in_time_is_removed(member: Member, new_me
     second.join()
     member.beat()
     second.settle(2)
-    assert code(member.ask(member.epoch)) == E.UNKNOWN_MEMBER_ID
+    assert code(member.send_heartbeat(member.epoch)) == E.UNKNOWN_MEMBER_ID
 
 
 def test_a_silent_member_is_removed_when_its_session_ends(
@@ -426,7 +428,7 @@ def test_a_silent_member_is_removed_when_its_session_ends(
     second = new_member("b")
     second.join()
     second.settle(2)
-    assert code(member.ask(member.epoch)) == E.UNKNOWN_MEMBER_ID
+    assert code(member.send_heartbeat(member.epoch)) == E.UNKNOWN_MEMBER_ID
 
 
 def test_a_member_that_has_moved_to_another_process_begins_an_epoch(client: RawClient, joined: Member) -> None:
@@ -452,7 +454,7 @@ def test_a_task_that_is_not_there_is_refused(
     joined: Member, kind: str, tasks: dict[str, list[int]], message: str
 ) -> None:
     wanted: dict[str, Any] = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
-    assert error(joined.ask(joined.epoch, **{**wanted, kind: sent(tasks)})) == (E.INVALID_REQUEST, message)
+    assert error(joined.send_heartbeat(joined.epoch, **{**wanted, kind: sent(tasks)})) == (E.INVALID_REQUEST, message)
     joined.beat()
 
 
@@ -471,7 +473,7 @@ def test_standby_tasks_are_with_other_processes(
     first.join()
     first.settle(2)
     second.join()
-    second.settle(1, beside=[first])
+    second.settle(1, others=[first])
     epoch = first.epoch
     assert second.epoch == epoch
     groups.configure(broker.bootstrap, group, STANDBYS, 1)
@@ -494,7 +496,7 @@ def test_standby_tasks_are_with_other_processes(
     assert first.standby == {}
     of_same_process = Member(client, group, "c", first.topology)
     of_same_process.join(process_id="of-a")
-    of_same_process.settle(1, beside=[first])
+    of_same_process.settle(1, others=[first])
     assert (first.standby, of_same_process.standby) == ({}, {})
 
 
@@ -505,7 +507,7 @@ def test_tasks_without_state_have_no_standby(
     second = new_member("b")
     member.join()
     second.join()
-    second.settle(1, beside=[member])
+    second.settle(1, others=[member])
     assert (member.standby, second.standby) == ({}, {})
 
 
@@ -546,7 +548,7 @@ def test_an_assignment_waits_for_its_interval_and_heartbeats_have_theirs(
     delayed = [(DELAYED, "Assignment delayed due to the configured assignment interval.")]
     assert (second.statuses, second.epoch, second.active) == (delayed, FIRST_EPOCH, {})
     assert described(client, member.group).group_state == "Assigning"
-    second.settle(1, beside=[member])
+    second.settle(1, others=[member])
     assert second.epoch == member.epoch == FIRST_EPOCH + 1
 
 
@@ -594,7 +596,7 @@ def test_a_group_keeps_the_topology_of_its_first_member(
     first = Member(client, group, "a", topology(topic, epoch=3))
     first.join()
     for newer in (topology(topic, epoch=4), topology(new_topic(), epoch=3)):
-        refused = Member(client, group, "b", newer).ask_to_join()
+        refused = Member(client, group, "b", newer).send_join()
         assert error(refused) == (E.INVALID_REQUEST, "Topology updates are not supported yet.")
     stale = [(STALE, "The member's topology epoch 2 is behind the group's topology epoch 3.")]
     second = Member(client, group, "b", topology("whatever", epoch=2))
@@ -610,7 +612,7 @@ def test_a_group_keeps_the_topology_of_its_first_member(
     assert (found.topology.epoch, [it.source_topics for it in found.topology.subtopologies or []]) == (3, [[topic]])
     first.leave()
     second.leave()
-    assert code(Member(client, group, "a", topology(topic, epoch=4)).ask_to_join()) == E.INVALID_REQUEST
+    assert code(Member(client, group, "a", topology(topic, epoch=4)).send_join()) == E.INVALID_REQUEST
 
 
 def test_source_topics_come_grow_and_go(
@@ -654,9 +656,9 @@ def test_copartitioned_topics_have_the_same_number_of_partitions(
     together = copartitioned([0, 1])
     member = Member(client, group, "a", topology(a, b, copartition_groups=[together]))
     member.join()
-    told = f"{{{a}={sizes.get(a, 3)}, {b}={sizes.get(b, 3)}}}"
+    message = f"{{{a}={sizes.get(a, 3)}, {b}={sizes.get(b, 3)}}}"
     assert member.statuses == [
-        (WRONG_PARTITIONS, f"Following topics do not have the same number of partitions: [{told}]")
+        (WRONG_PARTITIONS, f"Following topics do not have the same number of partitions: [{message}]")
     ]
     assert (member.epoch, member.active) == (FIRST_EPOCH, {})
     assert described(client, group).group_state == "NotReady"
@@ -667,15 +669,15 @@ def test_copartitioned_topics_have_the_same_number_of_partitions(
     }
     other = Member(client, new_group("other"), "a", topology(topic, **repartition))
     other.join()
-    told = "Number of partitions [5] of repartition topic [r] doesn't match number of partitions [2] of the source"
-    assert other.statuses == [(WRONG_PARTITIONS, f"{told} topic.")]
+    message = "Number of partitions [5] of repartition topic [r] doesn't match number of partitions [2] of the source"
+    assert other.statuses == [(WRONG_PARTITIONS, f"{message} topic.")]
 
 
 def test_an_internal_topic_that_exists_has_the_number_of_partitions_that_it_needs(
     client: RawClient, topic: str, new_topic: Callable[..., str], new_group: Callable[[str], str]
 ) -> None:
     existing = new_topic(partitions=3)
-    told = [(WRONG_PARTITIONS, f"Existing topic {existing} has different number of partitions: expected 2, found 3")]
+    message = [(WRONG_PARTITIONS, f"Existing topic {existing} has different number of partitions: expected 2, found 3")]
     for part in (
         {"state_changelog_topics": [internal(existing)]},
         {"repartition_source_topics": [internal(existing, 2)], "repartition_sink_topics": [existing]},
@@ -683,7 +685,7 @@ def test_an_internal_topic_that_exists_has_the_number_of_partitions_that_it_need
     ):
         member = Member(client, new_group("other"), "a", topology(topic, **part))
         member.join()
-        assert (member.statuses, member.active) == (told, {})
+        assert (member.statuses, member.active) == (message, {})
     right = {"repartition_source_topics": [internal(existing, 3)], "repartition_sink_topics": [existing]}
     member = Member(client, new_group("right"), "a", topology(topic, **right))
     member.join()
@@ -812,19 +814,19 @@ def test_endpoints_are_told_with_the_partitions_of_tasks(
     first.join(user_endpoint=endpoint("one", 1))
     first.settle(2)
     second.join(user_endpoint=endpoint("two", 65_535))
-    second.settle(1, 1, beside=[first])
-    told = first.beat(endpoint_information_epoch=-1)
+    second.settle(1, 1, others=[first])
+    message = first.beat(endpoint_information_epoch=-1)
     table = {
         ("one", 1): ({topic: first.active["0"]}, {topic: first.standby["0"]}),
         ("two", 65_535): ({topic: second.active["0"]}, {topic: second.standby["0"]}),
     }
-    assert endpoints(told) == table
-    epoch = told.endpoint_information_epoch
+    assert endpoints(message) == table
+    epoch = message.endpoint_information_epoch
     second.leave()
     first.settle(2)
-    told = first.beat(endpoint_information_epoch=epoch)
-    assert told.endpoint_information_epoch > epoch
-    assert endpoints(told) == {("one", 1): ({topic: [0, 1]}, {})}
+    message = first.beat(endpoint_information_epoch=epoch)
+    assert message.endpoint_information_epoch > epoch
+    assert endpoints(message) == {("one", 1): ({topic: [0, 1]}, {})}
     (found,) = described(client, group).members
     assert found.user_endpoint is not None
     assert (found.user_endpoint.host, found.user_endpoint.port) == ("one", 1)
@@ -832,7 +834,7 @@ def test_endpoints_are_told_with_the_partitions_of_tasks(
 
 def test_an_endpoint_is_told_without_partitions_while_a_source_is_missing(client: RawClient, group: str) -> None:
     member = Member(client, group, "a", topology("there-is-no-such-topic"))
-    answer = member.ask_to_join(user_endpoint=endpoint("host", 1))
+    answer = member.send_join(user_endpoint=endpoint("host", 1))
     if brokers.IS_KAFKA:
         assert code(answer) == E.UNKNOWN_SERVER_ERROR
     else:
@@ -852,8 +854,8 @@ def test_an_endpoint_tells_repartition_topics_too_and_no_changelogs(
     member = Member(client, group, "a", topology(topic, **part))
     member.join(user_endpoint=endpoint("host", 1))
     member.settle(2)
-    told = member.beat(endpoint_information_epoch=-1)
-    assert endpoints(told) == {("host", 1): ({topic: [0, 1], repartition: [0, 1]}, {})}
+    message = member.beat(endpoint_information_epoch=-1)
+    assert endpoints(message) == {("host", 1): ({topic: [0, 1], repartition: [0, 1]}, {})}
 
 
 # Describing, listing, deleting
@@ -1096,7 +1098,7 @@ def test_a_group_of_another_kind_is_no_streams_group(
     for group in (classic, consumer, share):
         message = f"Group {group} is not a streams group."
         member = Member(client, group, "a", topology(topic))
-        for answer in (member.ask_to_join(), member.ask(1), member.ask(LEAVES)):
+        for answer in (member.send_join(), member.send_heartbeat(1), member.send_heartbeat(LEAVES)):
             assert code(answer) == E.GROUP_ID_NOT_FOUND
             assert unquoted(answer.error_message) == message
         found = described(client, group)
@@ -1116,7 +1118,7 @@ def test_an_empty_classic_group_becomes_a_streams_group_and_back_and_keeps_its_o
     assert join_as_consumer(client, group) == is_no_consumer_group
     assert listed(client, group, 5) == ["Empty", "streams"]
     assert classic_join(client, 3, group) == E.NONE
-    assert code(member.ask_to_join()) == E.GROUP_ID_NOT_FOUND
+    assert code(member.send_join()) == E.GROUP_ID_NOT_FOUND
     assert fetch(client, 9, group, None, -1, topic) == (E.NONE, 5)
 
 
@@ -1142,9 +1144,9 @@ def test_without_the_feature_there_are_no_streams_groups_until_it_is_back() -> N
         assert update(client, 2, UPGRADE) == update(client, 0, UPGRADE) == E.INVALID_UPDATE_VERSION
         assert update(client, 0, SAFE_DOWNGRADE) == E.NONE
         eventually(lambda: level(client) == 0, "the feature is off")
-        assert code(member.ask(member.epoch)) == E.UNSUPPORTED_VERSION
-        assert code(member.ask_to_join(group_id="")) == E.UNSUPPORTED_VERSION
-        assert code(member.ask_to_join(group_id="another")) == E.UNSUPPORTED_VERSION
+        assert code(member.send_heartbeat(member.epoch)) == E.UNSUPPORTED_VERSION
+        assert code(member.send_join(group_id="")) == E.UNSUPPORTED_VERSION
+        assert code(member.send_join(group_id="another")) == E.UNSUPPORTED_VERSION
         assert described(client, "the-group").error_code == E.UNSUPPORTED_VERSION
         assert listed(client, "the-group", 5, types=("streams",)) == ["NotReady", "streams"]
         assert update(client, 1, UPGRADE) == E.NONE
@@ -1156,7 +1158,7 @@ def test_a_broker_without_the_protocol_refuses_it() -> None:
     more = {"group_coordinator_rebalance_protocols": "classic,consumer"}
     with brokers.restartable_broker(**more) as broker, RawClient(broker.bootstrap) as client:
         for group in ("g", ""):
-            assert code(Member(client, group, "a", topology("t")).ask_to_join()) == E.UNSUPPORTED_VERSION
+            assert code(Member(client, group, "a", topology("t")).send_join()) == E.UNSUPPORTED_VERSION
             assert described(client, group).error_code == E.UNSUPPORTED_VERSION
         assert level(client) == 1
 
@@ -1166,7 +1168,7 @@ def test_a_broker_limits_the_members_and_the_standby_tasks_of_a_group() -> None:
     with brokers.restartable_broker(**more) as broker, coordinator(broker.bootstrap, "g") as client:
         member = Member(client, "g", "a", topology("t"))
         member.join()
-        assert error(Member(client, "g", "b", topology("t")).ask_to_join()) == (
+        assert error(Member(client, "g", "b", topology("t")).send_join()) == (
             E.GROUP_MAX_SIZE_REACHED,
             "The streams group has reached its maximum capacity of 1 members.",
         )
@@ -1188,7 +1190,7 @@ def test_a_group_outlives_a_restart_and_a_kill(
         second.join()  # until its source is known there, it can have no endpoint in Apache Kafka
         second.settle(2)
         first.join(user_endpoint=endpoint("host", 1))
-        first.settle(1, beside=[second])
+        first.settle(1, others=[second])
     epoch = first.epoch
     for again in (restartable_broker.restart, restartable_broker.kill_and_restart):
         again()
@@ -1199,10 +1201,10 @@ def test_a_group_outlives_a_restart_and_a_kill(
             assert (found.group_state, found.group_epoch) == ("Stable", epoch)
             for member in (first, second):
                 member.client = client
-                told = member.confirm(endpoint_information_epoch=-1)
-                assert (member.told, member.epoch, member.statuses) == (None, epoch, [])
-                assert endpoints(told) == {("host", 1): ({name: first.active["0"]}, {})}
-            assert error(Member(client, group, "c", topology(name)).ask_to_join()) == (
+                message = member.confirm(endpoint_information_epoch=-1)
+                assert (member.received_tasks, member.epoch, member.statuses) == (None, epoch, [])
+                assert endpoints(message) == {("host", 1): ({name: first.active["0"]}, {})}
+            assert error(Member(client, group, "c", topology(name)).send_join()) == (
                 E.INVALID_REQUEST,
                 "Topology updates are not supported yet.",
             )

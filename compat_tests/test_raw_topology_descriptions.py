@@ -116,7 +116,7 @@ def test_the_versions_of_4_4_are_served(describing: RestartableBroker) -> None:
 
 
 def test_a_topology_is_asked_for_and_described(member: Member) -> None:
-    assert member.is_asked
+    assert member.is_solicited
     assert status(member) == NOT_STORED
     assert refusal(update(member)) == (E.NONE, None)
     found = described(member.client, member.group)
@@ -133,7 +133,7 @@ def test_a_topology_is_asked_for_and_described(member: Member) -> None:
     assert (store.source.source_topics, store.source.successors) == (["all"], ["gp"])
     assert (store.processor.name, store.processor.stores) == ("gp", ["names"])
     member.beat()
-    assert not member.is_asked
+    assert not member.is_solicited
 
 
 def test_who_does_not_want_a_description_gets_none(member: Member) -> None:
@@ -151,9 +151,9 @@ def test_who_does_not_want_a_description_gets_none(member: Member) -> None:
 def test_one_member_is_asked_at_a_time(member: Member) -> None:
     other = Member(member.client, member.group, "other", member.topology, version=VERSION)
     other.join()
-    assert (member.is_asked, other.is_asked) == (True, False)
+    assert (member.is_solicited, other.is_solicited) == (True, False)
     member.beat()
-    assert not member.is_asked, "not again for half a minute"
+    assert not member.is_solicited, "not again for half a minute"
 
 
 def test_members_of_version_0_are_not_asked(describing: RestartableBroker, member: Member) -> None:
@@ -161,10 +161,10 @@ def test_members_of_version_0_are_not_asked(describing: RestartableBroker, membe
     with coordinator(describing.bootstrap, group) as client:
         old = Member(client, group, "old", member.topology)
         old.join()
-        assert not old.is_asked
+        assert not old.is_solicited
         new = Member(client, group, "new", member.topology, version=VERSION)
         new.join()
-        assert new.is_asked
+        assert new.is_solicited
         old.leave()
 
 
@@ -177,7 +177,7 @@ def test_members_with_an_old_topology_are_not_asked(describing: RestartableBroke
         stale = Member(client, group, "stale", topology(source, epoch=2), version=VERSION)
         stale.join()
         assert STALE in dict(stale.statuses)
-        assert not stale.is_asked
+        assert not stale.is_solicited
 
 
 def test_who_may_not_describe_is_told_why(member: Member) -> None:
@@ -216,14 +216,14 @@ def test_a_description_is_there_until_the_group_is_deleted(member: Member) -> No
     group = member.group
     update(member)
     member.leave()
-    assert not member.is_asked
+    assert not member.is_solicited
     assert status(member) == AVAILABLE
     (deleted,) = member.client.call(DeleteGroupsRequest([group]), 3).results
     assert (deleted.error_code, deleted.error_message) == (E.NONE, None)
     assert described(member.client, group).error_code == E.GROUP_ID_NOT_FOUND
     again = Member(member.client, group, "again", member.topology, version=VERSION)
     again.join()
-    assert again.is_asked, "it is another group"
+    assert again.is_solicited, "it is another group"
     assert status(again) == NOT_STORED
 
 
@@ -252,7 +252,7 @@ def test_offsets_of_tasks_are_taken(member: Member) -> None:
 
 
 def test_an_offset_of_a_task_that_comes_twice_is_refused(member: Member) -> None:
-    refused = member.ask(member.epoch, task_offsets=[TaskOffset("0", 0, 17)] * 2)
+    refused = member.send_heartbeat(member.epoch, task_offsets=[TaskOffset("0", 0, 17)] * 2)
     assert error(refused) == (
         E.INVALID_REQUEST,
         "Task offsets contain a duplicate entry for subtopology 0 and partition 0.",
@@ -293,7 +293,7 @@ def test_members_are_not_asked_if_no_plugin_is_configured(
     broker: Broker, group: str, unique: Callable[[str], str]
 ) -> None:
     for member in joined(broker, group, unique):
-        assert not member.is_asked
+        assert not member.is_solicited
         assert status(member) == NOT_STORED
         assert refusal(update(member)) == (
             E.UNSUPPORTED_VERSION,
@@ -313,6 +313,6 @@ def test_after_a_restart_a_member_describes_again(
         member.client = client
         assert status(member) == NOT_STORED
         member.beat()
-        assert member.is_asked == (not brokers.IS_KAFKA)
+        assert member.is_solicited == (not brokers.IS_KAFKA)
         update(member)
         assert status(member) == AVAILABLE

@@ -8,8 +8,8 @@ import pytest
 from kwire_protocol.errors import ErrorCode as E
 
 from testkit.basics.waiting import eventually
-from testkit.clients.transactions.asking import end_offset, is_stable
 from testkit.clients.transactions.client import Spot
+from testkit.clients.transactions.queries import end_offset, is_stable
 from testkit.clients.transactions.raw import CLASSIC_END, NEWEST_END, RawProducer
 from testkit.raw import topics
 from testkit.raw.client import RawClient

@@ -8,9 +8,9 @@ import pytest
 
 from testkit.basics.waiting import eventually
 from testkit.clients import confluent
-from testkit.clients.transactions.asking import end_offset, is_stable
 from testkit.clients.transactions.hanging import PRODUCER_ID, leave_hanging
 from testkit.clients.transactions.librdkafka import Confluent
+from testkit.clients.transactions.queries import end_offset, is_stable
 from testkit.java import java_host as tools
 from testkit.java.java_host import JavaHost
 from testkit.servers.brokers import Broker

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from testkit.clients.transactions.asking import end_offset
+from testkit.clients.transactions.queries import end_offset
 from testkit.spark.records import Record, numbered, produce
 from testkit.spark.tables import Tables, collecting, numbers
 from testkit.spark.transactions import _TIMEOUT_S, PARTITIONS, abort, commit, settle, transaction

@@ -1,8 +1,8 @@
-"""What tests are made with: tests import it, and the product does not.
+"""The shared parts of the tests. Tests import it, and the product does not.
 
 Rooms stand on each other; `make check` keeps them in this order (devtools/type_imports.toml).
 
-    everything_at_once   one broker with all its clocks at their fastest, and everything happens to it
+    everything_at_once   one broker with all its clocks at their fastest, and all operations and faults at once
     kills                brokers, nodes and clients that are killed under load, and ledgers of what was promised to them
     worlds               several machines, their disks and their clients in one process: simulation, power_cuts,
                          replication, exactly_once
@@ -25,5 +25,5 @@ Rooms stand on each other; `make check` keeps them in this order (devtools/type_
     mutants              deliberate mistakes, put in the place of a function while a test runs
     basics               waiting, futures, proxies, a file system that is full
 
-A room of the product has its tests beside it (kwire/tests); what those tests share is here.
+The tests of a room of the product are in kwire/tests; their shared parts are here.
 """

@@ -28,7 +28,7 @@ from benchmarks.scenarios import logs
 from devtools.jars import jars
 from devtools.java import java_environment
 from kwire.pipeline.index.found import FoundRecord
-from kwire.pipeline.index.query import Query, ask
+from kwire.pipeline.index.query import Query, execute
 from kwire.pipeline.tables.plan import TablePlan
 from kwire.pipeline.warehouse import NAMESPACE, index_table_name, parse_warehouse
 
@@ -245,7 +245,7 @@ def _ask(bench: Bench, folder: Path, condition: Callable[[int], str], n: int) ->
         limit=1000,
     )
     began = time.monotonic()
-    answer = ask(query, now_ms=time.time_ns() // 1_000_000)
+    answer = execute(query, now_ms=time.time_ns() // 1_000_000)
     took_ms = (time.monotonic() - began) * 1e3
     if not any(_is_it(found, n) for found in answer.records) or answer.freshness.rows != bench.options.table_records:
         raise BadAnswer(f"{query.where} found {len(answer.records)} records, and record {n} is not among them")

@@ -75,7 +75,7 @@ def list_acls(cluster: Cluster, which: AclFilter) -> list[Acl]:
 
 def delete_acls(cluster: Cluster, which: AclFilter) -> list[Acl]:
     """Returns those that were deleted, sorted. Raises Refused if they, or one of them, could not be."""
-    asked = DeleteAclsFilter(
+    filter_ = DeleteAclsFilter(
         which.resource_type,
         which.name,
         which.pattern_type,
@@ -84,7 +84,7 @@ def delete_acls(cluster: Cluster, which: AclFilter) -> list[Acl]:
         which.operation,
         which.permission,
     )
-    [result] = cluster.call(DeleteAclsRequest([asked]), at_least=1).filter_results
+    [result] = cluster.call(DeleteAclsRequest([filter_]), at_least=1).filter_results
     if result.error_code:
         raise refused("the ACLs were not deleted", result.error_code, result.error_message)
     deleted = []

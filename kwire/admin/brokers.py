@@ -1,4 +1,4 @@
-"""Forgets brokers that do not come back (UnregisterBroker, KIP-631)."""
+"""Unregisters brokers that do not come back (UnregisterBroker, KIP-631)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A cluster at one moment: its brokers, its partitions, and what is wrong with them.
 
-The answers come from several requests, so they need not be of the same moment. What a broker is too old to answer, or
-does not answer to this client, is left out, and a sentence in `notes` says so.
+The answers come from several requests, so they need not be of the same moment. Data that a broker is too old to send,
+or does not send to this client, is left out, and noted in a sentence of `notes`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Node:
 class ClusterState:
     cluster_id: str | None
     controller_id: int | None
-    """With KRaft it need not be one of the brokers. None when it is not known, or there is none."""
+    """The id of the controller, which with KRaft need not be a broker. None when it is unknown, or there is none."""
     nodes: Sequence[Node]
     partitions: Sequence[PartitionState]
     reassignments: Sequence[Reassignment] | None
@@ -143,7 +143,7 @@ def _controller(cluster: Cluster, metadata: MetadataResponse, notes: list[str]) 
     partitions = [DescribeQuorumRequestPartitionData(0)]
     request = DescribeQuorumRequest([DescribeQuorumRequestTopicData(METADATA_TOPIC, partitions)])
 
-    def ask() -> int | None:
+    def attempt() -> int | None:
         answer: DescribeQuorumResponse = cluster.call(request)
         what = "the controller is not known"
         if answer.error_code:
@@ -155,7 +155,7 @@ def _controller(cluster: Cluster, metadata: MetadataResponse, notes: list[str]) 
         return None
 
     try:
-        return cluster.until_done(ask)
+        return cluster.until_done(attempt)
     except VersionNotServed:
         return metadata.controller_id if metadata.controller_id >= 0 else None
     except Refused as error:

@@ -20,8 +20,8 @@ def broker_configs(cluster: Cluster, names: Sequence[str]) -> dict[str, str | No
     A name that the broker does not know is missing. A value that it does not report is None.
     """
     node_id = cluster.node_ids()[0]
-    asked = DescribeConfigsResource(_BROKER, str(node_id), list(names))
-    [result] = cluster.call(DescribeConfigsRequest([asked]), node_id=node_id, at_least=1).results
+    resource = DescribeConfigsResource(_BROKER, str(node_id), list(names))
+    [result] = cluster.call(DescribeConfigsRequest([resource]), node_id=node_id, at_least=1).results
     if result.error_code:
         what = f"the configuration of broker {quoted(str(node_id))} cannot be read"
         raise refused(what, result.error_code, result.error_message)

@@ -90,7 +90,7 @@ def _leaders(cluster: Cluster, partitions: Collection[PartitionState]) -> dict[T
         return {}
     found: dict[TopicPartition, int | None] = {}
 
-    def look() -> None:
+    def attempt() -> None:
         nonlocal found
         now = look_up_partitions(cluster, {it.at.topic for it in partitions})
         found = {at: it.leader_id for at, it in now.items()}
@@ -98,7 +98,7 @@ def _leaders(cluster: Cluster, partitions: Collection[PartitionState]) -> dict[T
             raise _Unsettled("not all new leaders are known yet")
 
     with suppress(_Unsettled):
-        until_done(look, clock=cluster.clock, timeout_s=SETTLING_S)
+        until_done(attempt, clock=cluster.clock, timeout_s=SETTLING_S)
     return found
 
 

@@ -60,7 +60,7 @@ P = TypeVar("P", ConsumerProtocolAssignment, ConsumerProtocolSubscription)
 
 
 class GroupNotFound(Refused):
-    """No coordinator knows the group."""
+    """No coordinator has the group."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(f"group {quoted(group_id)} not found", ErrorCode.GROUP_ID_NOT_FOUND)
@@ -151,7 +151,7 @@ class GroupAdmin:
         request = ListGroupsRequest([*states], [*kinds])
         at_least = _FIRST_WITH_KINDS if kinds else _FIRST_WITH_STATES if states else 0
 
-        def ask() -> list[ListedGroup]:
+        def attempt() -> list[ListedGroup]:
             self.cluster.metadata([])
             found: dict[str, ListedGroup] = {}
             problems: list[ClientError] = []
@@ -166,12 +166,12 @@ class GroupAdmin:
             raise_worst(problems)
             return [found[group_id] for group_id in sorted(found)]
 
-        return self.cluster.until_done(ask)
+        return self.cluster.until_done(attempt)
 
     def describe(self, group_id: str) -> GroupDescription:
         """Raises GroupNotFound."""
 
-        def ask(coordinator: BrokerConnection) -> GroupDescription:
+        def call(coordinator: BrokerConnection) -> GroupDescription:
             node_id = self.cluster.coordinator(CoordinatorKind.GROUP, group_id)
             answer = coordinator.call(ListGroupsRequest())
             if answer.error_code:
@@ -191,7 +191,7 @@ class GroupAdmin:
                 case _:
                     return _without_members(listed)
 
-        found = self.cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
+        found = self.cluster.call_coordinator(CoordinatorKind.GROUP, group_id, call)
         return self._with_partitions_that_exist(found) if found.kind == STREAMS else found
 
     def _with_partitions_that_exist(self, group: GroupDescription) -> GroupDescription:
@@ -210,7 +210,7 @@ class GroupAdmin:
     def delete(self, group_id: str) -> None:
         """Deletes a group and its offsets. Raises GroupNotFound, GroupNotEmpty."""
 
-        def ask(coordinator: BrokerConnection) -> None:
+        def call(coordinator: BrokerConnection) -> None:
             for it in once(lambda: coordinator.call(DeleteGroupsRequest([group_id]))).results:
                 if it.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
                     raise GroupNotFound(group_id)
@@ -219,7 +219,7 @@ class GroupAdmin:
                 if it.error_code:
                     raise refused(f"group {quoted(group_id)} is not deleted", it.error_code, it.error_message)
 
-        self.cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
+        self.cluster.call_coordinator(CoordinatorKind.GROUP, group_id, call)
 
 
 def once(call: Callable[[], T]) -> T:
@@ -452,6 +452,6 @@ def _partitions(topics: Iterable[tuple[str, Sequence[int]]]) -> tuple[TopicParti
     return tuple(sorted(TopicPartition(name, index) for name, indexes in topics for index in indexes))
 
 
-def _host(told: str) -> str:
+def _host(client_host: str) -> str:
     """Java writes an address without a name as /127.0.0.1."""
-    return told.removeprefix("/")
+    return client_host.removeprefix("/")

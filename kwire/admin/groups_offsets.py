@@ -124,7 +124,7 @@ def delete_offsets(
         for name, indexes in by_topic(partitions).items()
     ]
 
-    def ask(coordinator: BrokerConnection) -> dict[TopicPartition, str | None]:
+    def call(coordinator: BrokerConnection) -> dict[TopicPartition, str | None]:
         answer: OffsetDeleteResponse = coordinator.call(OffsetDeleteRequest(group.group_id, topics))
         _check_deletion(group.group_id, answer.error_code, None)
         return {
@@ -133,45 +133,45 @@ def delete_offsets(
             for it in topic.partitions
         }
 
-    return cluster.ask_coordinator(CoordinatorKind.GROUP, group.group_id, ask)
+    return cluster.call_coordinator(CoordinatorKind.GROUP, group.group_id, call)
 
 
 def delete_share_offsets(cluster: Cluster, group_id: str, topics: Collection[str]) -> dict[str, str | None]:
-    """Like `delete_offsets`, but deletes the offsets of a share group in whole topics (KIP-932)."""
-    asked = [DeleteShareGroupOffsetsRequestTopic(name) for name in sorted(topics)]
+    """Deletes the offsets of a share group in whole topics (KIP-932). Returns a problem for each topic, or None."""
+    requested = [DeleteShareGroupOffsetsRequestTopic(name) for name in sorted(topics)]
 
-    def ask(coordinator: BrokerConnection) -> dict[str, str | None]:
+    def call(coordinator: BrokerConnection) -> dict[str, str | None]:
         answer: DeleteShareGroupOffsetsResponse = once(
-            lambda: coordinator.call(DeleteShareGroupOffsetsRequest(group_id, asked))
+            lambda: coordinator.call(DeleteShareGroupOffsetsRequest(group_id, requested))
         )
         _check_deletion(group_id, answer.error_code, answer.error_message)
         return {it.topic_name: _problem(it.error_code, it.error_message) for it in answer.responses}
 
-    return cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
+    return cluster.call_coordinator(CoordinatorKind.GROUP, group_id, call)
 
 
-def _check_deletion(group_id: str, code: int, told: str | None) -> None:
+def _check_deletion(group_id: str, code: int, message: str | None) -> None:
     what = f"offsets of group {quoted(group_id)} are not deleted"
     if code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise GroupNotFound(group_id)
     if code == ErrorCode.NON_EMPTY_GROUP:
         raise GroupNotEmpty(f"{what}: it has members (NON_EMPTY_GROUP)")
     if code:
-        raise refused(what, code, told)
+        raise refused(what, code, message)
 
 
-def _problem(code: int, told: str | None) -> str | None:
+def _problem(code: int, message: str | None) -> str | None:
     if not code:
         return None
     if code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:
         return "a member subscribes to the topic (GROUP_SUBSCRIBED_TO_TOPIC)"
-    return error_name(code) + (f" ({told})" if told else "")
+    return error_name(code) + (f" ({message})" if message else "")
 
 
 def _share_positions(cluster: Cluster, group_id: str) -> dict[TopicPartition, Position]:
     request = DescribeShareGroupOffsetsRequest([DescribeShareGroupOffsetsRequestGroup(group_id, topics=None)])
 
-    def ask(coordinator: BrokerConnection) -> dict[TopicPartition, Position]:
+    def call(coordinator: BrokerConnection) -> dict[TopicPartition, Position]:
         found = {}
         for group in coordinator.call(request).groups:
             if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -189,4 +189,4 @@ def _share_positions(cluster: Cluster, group_id: str) -> dict[TopicPartition, Po
                     )
         return found
 
-    return cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
+    return cluster.call_coordinator(CoordinatorKind.GROUP, group_id, call)

@@ -177,7 +177,7 @@ def _alter_share_offsets(cluster: Cluster, group_id: str, planned: Sequence[Plan
         group_id, [AlterShareGroupOffsetsRequestTopic(name, partitions) for name, partitions in topics.items()]
     )
 
-    def ask(coordinator: BrokerConnection) -> None:
+    def call(coordinator: BrokerConnection) -> None:
         answer: AlterShareGroupOffsetsResponse = coordinator.call(request)
         what = f"the offsets of group {quoted(group_id)} are not reset"
         if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -190,4 +190,4 @@ def _alter_share_offsets(cluster: Cluster, group_id: str, planned: Sequence[Plan
             if it.error_code:
                 raise refused(what, it.error_code, it.error_message)
 
-    cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
+    cluster.call_coordinator(CoordinatorKind.GROUP, group_id, call)

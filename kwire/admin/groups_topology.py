@@ -63,7 +63,7 @@ class SubtopologyNodes:
 def topology(cluster: Cluster, group_id: str) -> tuple[SubtopologyNodes, ...]:
     """Raises NotDescribed, and Refused, also for a group of another kind."""
 
-    def ask(coordinator: BrokerConnection) -> DescribedGroup:
+    def call(coordinator: BrokerConnection) -> DescribedGroup:
         request = StreamsGroupDescribeRequest([group_id], include_topology_description=True)
         (answer,) = coordinator.call(request, at_least=_FIRST_WITH_DESCRIPTIONS).groups
         assert isinstance(answer, DescribedGroup)
@@ -71,7 +71,7 @@ def topology(cluster: Cluster, group_id: str) -> tuple[SubtopologyNodes, ...]:
             raise refused(f"group {quoted(group_id)} cannot be described", answer.error_code, answer.error_message)
         return answer
 
-    found = cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
+    found = cluster.call_coordinator(CoordinatorKind.GROUP, group_id, call)
     if found.topology_description_status != _AVAILABLE or found.topology_description is None:
         raise NotDescribed(
             f"the topology of group {quoted(group_id)} is not described: "

@@ -25,15 +25,15 @@ def find_hanging(
     partition: int | None = None,
 ) -> OpenTransactions:
     """Returns the hanging transactions in all partitions, those of a topic, or one. Raises ClientError."""
-    looked_at = admin.open_transactions(topic, partition)
-    old = [it for it in looked_at.found if now_ms - it.last_timestamp_ms > max_timeout_ms]
+    transactions = admin.open_transactions(topic, partition)
+    old = [it for it in transactions.found if now_ms - it.last_timestamp_ms > max_timeout_ms]
     expected = still_expected(admin, old)
     hanging = [it for it in old if it not in expected]
     if hanging:
         again = admin.open_transactions(topic, partition)
         still_open = {_identity(it) for it in again.found}
         hanging = [it for it in hanging if _identity(it) in still_open]
-    return OpenTransactions(hanging, looked_at.problems)
+    return OpenTransactions(hanging, transactions.problems)
 
 
 def still_expected(

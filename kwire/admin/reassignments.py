@@ -34,7 +34,7 @@ SETTLING_S: Final = 5.0
 
 
 class Outcome(StrEnum):
-    """How a reassignment has ended."""
+    """The outcome of a reassignment."""
 
     COMPLETE = "complete"
     CANCELLED = "cancelled"
@@ -87,7 +87,7 @@ def list_reassignments(cluster: Cluster, at: TopicPartition | None = None) -> li
     topics = None if at is None else [ListPartitionReassignmentsTopics(at.topic, [at.partition])]
     request = ListPartitionReassignmentsRequest(_timeout_ms(cluster), topics)
 
-    def ask() -> list[Reassignment]:
+    def attempt() -> list[Reassignment]:
         answer: ListPartitionReassignmentsResponse = cluster.call(request, node_id=cluster.controller_id())
         if answer.error_code:
             raise refused("reassignments cannot be listed", answer.error_code, answer.error_message)
@@ -102,7 +102,7 @@ def list_reassignments(cluster: Cluster, at: TopicPartition | None = None) -> li
             for it in topic.partitions
         ]
 
-    return sorted(cluster.until_done(ask), key=lambda it: it.at)
+    return sorted(cluster.until_done(attempt), key=lambda it: it.at)
 
 
 def reassign(cluster: Cluster, at: TopicPartition, replicas: Sequence[int]) -> None:
@@ -151,9 +151,9 @@ def measure(cluster: Cluster, reassignments: Collection[Reassignment]) -> dict[T
 
 
 def outcome(cluster: Cluster, ended: Reassignment) -> Outcome:
-    """How a reassignment has ended that is not in progress any more. Raises ClientError."""
+    """Returns the outcome of a reassignment that is not in progress any more. Raises ClientError."""
 
-    def look(*, is_last: bool = False) -> Outcome:
+    def attempt(*, is_last: bool = False) -> Outcome:
         try:
             now = look_up_partition(cluster, ended.at)
         except UnknownTopic:
@@ -168,9 +168,9 @@ def outcome(cluster: Cluster, ended: Reassignment) -> Outcome:
         raise _Unsettled(f"the replicas of {ended.at} may still be those of its reassignment")
 
     try:
-        return until_done(look, clock=cluster.clock, timeout_s=SETTLING_S)
+        return until_done(attempt, clock=cluster.clock, timeout_s=SETTLING_S)
     except _Unsettled:
-        return look(is_last=True)
+        return attempt(is_last=True)
 
 
 def _alter(cluster: Cluster, at: TopicPartition, replicas: list[int] | None, what: str) -> None:

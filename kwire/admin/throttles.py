@@ -1,4 +1,4 @@
-"""The limit on how fast a reassignment copies (KIP-73), set and removed as by kafka-reassign-partitions.
+"""The limit of a reassignment's copy rate (KIP-73), set and removed as by kafka-reassign-partitions.
 
 A limit is in two places. Each broker has a rate for what it sends, and one for what it fetches:
 {leader,follower}.replication.throttled.rate. Each topic names the replicas that the rates are for, as partition:broker
@@ -90,8 +90,8 @@ def _alter(
     what = f"the limit of {'topic' if kind == _TOPIC else 'broker'} {name} cannot be changed"
 
     def alter() -> None:
-        asked = cluster.controller_id() if node_id is None else node_id
-        for it in cluster.call(request, node_id=asked).responses:
+        receiver_id = cluster.controller_id() if node_id is None else node_id
+        for it in cluster.call(request, node_id=receiver_id).responses:
             if it.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise UnknownTopic(refused(what, it.error_code, it.error_message).message)
             if it.error_code:

@@ -54,7 +54,7 @@ class Listed:
 
 @attrs.frozen
 class Described:
-    """Like `Listed`, but with the transaction and the partitions that the coordinator will write markers to."""
+    """The state of a transactional id, with its transaction and the partitions in which the markers will be written."""
 
     transactional_id: str
     coordinator_id: int
@@ -112,26 +112,26 @@ class TransactionAdmin:
         return sorted(found, key=lambda it: (it.coordinator_id, it.transactional_id))
 
     def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, Described]:
-        """Returns descriptions by transactional id, without the ids that their coordinator does not know."""
+        """Returns descriptions by transactional id, without the ids that their coordinator does not have."""
         return {name: found for name in sorted(set(transactional_ids)) if (found := self._describe(name)) is not None}
 
     def open_transactions(self, topic: str | None = None, partition: int | None = None) -> OpenTransactions:
         """Returns the open transactions in all partitions, those of one topic, or one partition."""
-        looked_at = OpenTransactions()
+        transactions = OpenTransactions()
         by_leader: dict[int, list[Partition]] = defaultdict(list)
         for (name, index), leader_id in self._leaders(topic, partition).items():
             if leader_id < 0:
-                looked_at.problems.append(f"{name}-{index} has no leader")
+                transactions.problems.append(f"{name}-{index} has no leader")
             else:
                 by_leader[leader_id].append((name, index))
         for leader_id, partitions in sorted(by_leader.items()):
             for some in batches(partitions):
-                self._look_at(leader_id, some, looked_at)
-        looked_at.found.sort(key=lambda it: (it.topic, it.partition, it.start_offset))
-        return looked_at
+                self._describe_producers(leader_id, some, transactions)
+        transactions.found.sort(key=lambda it: (it.topic, it.partition, it.start_offset))
+        return transactions
 
     def write_abort_marker(self, transaction: OpenTransaction) -> None:
-        """Ends a transaction in one partition, whatever its state at the coordinator is."""
+        """Ends a transaction in one partition, regardless of its state at the coordinator."""
         marker = WritableTxnMarker(
             producer_id=transaction.producer_id,
             producer_epoch=transaction.producer_epoch,
@@ -143,10 +143,10 @@ class TransactionAdmin:
         response = self.cluster.call(WriteTxnMarkersRequest([marker]), node_id=transaction.leader_id)
         codes = [it.error_code for marker in response.markers for topic in marker.topics for it in topic.partitions]
         if codes != [ErrorCode.NONE]:
-            told = ", ".join(map(error_name, codes)) or "no answer for the partition"
+            reason = ", ".join(map(error_name, codes)) or "no answer for the partition"
             raise ClientError(
                 f"broker {transaction.leader_id} did not abort the transaction of producer {transaction.producer_id} "
-                f"in {transaction.name}: {told}"
+                f"in {transaction.name}: {reason}"
             )
 
     def _list(self, request: ListTransactionsRequest) -> list[Listed]:
@@ -172,7 +172,7 @@ class TransactionAdmin:
     def _describe(self, transactional_id: str) -> Described | None:
         request = DescribeTransactionsRequest([transactional_id])
 
-        def ask(coordinator: BrokerConnection) -> Described | None:
+        def call(coordinator: BrokerConnection) -> Described | None:
             (it,) = coordinator.call(request).transaction_states
             if it.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 return None
@@ -189,7 +189,7 @@ class TransactionAdmin:
                 partitions=tuple(sorted((topic.topic, index) for topic in it.topics for index in topic.partitions)),
             )
 
-        return self.cluster.ask_coordinator(CoordinatorKind.TRANSACTION, transactional_id, ask)
+        return self.cluster.call_coordinator(CoordinatorKind.TRANSACTION, transactional_id, call)
 
     def _leaders(self, topic: str | None, partition: int | None) -> dict[Partition, int]:
         leaders: dict[Partition, int] = {}
@@ -205,7 +205,9 @@ class TransactionAdmin:
             raise ClientError(f"topic {quoted(topic)} has no partition {partition}, but {len(leaders)} of them, from 0")
         return {(topic, partition): leaders[topic, partition]}
 
-    def _look_at(self, leader_id: int, partitions: Iterable[Partition], looked_at: OpenTransactions) -> None:
+    def _describe_producers(
+        self, leader_id: int, partitions: Iterable[Partition], transactions: OpenTransactions
+    ) -> None:
         indexes: dict[str, list[int]] = defaultdict(list)
         for topic, index in partitions:
             indexes[topic].append(index)
@@ -214,10 +216,10 @@ class TransactionAdmin:
             for it in topic.partitions:
                 if it.error_code:
                     why = it.error_message or error_name(it.error_code)
-                    looked_at.problems.append(
+                    transactions.problems.append(
                         f"broker {leader_id} does not describe {topic.name}-{it.partition_index}: {why}"
                     )
-                looked_at.found += [
+                transactions.found += [
                     OpenTransaction(
                         topic=topic.name,
                         partition=it.partition_index,

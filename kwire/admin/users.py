@@ -1,4 +1,4 @@
-"""The users of a cluster who log in with SCRAM: added, listed, deleted (KIP-554)."""
+"""Adds, lists and deletes the SCRAM users of a cluster (KIP-554)."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class NewCredential:
 
 def list_users(cluster: Cluster, names: Sequence[str] | None = None) -> list[User]:
     """Returns these users, or all, by name. Raises Refused, and UserNotFound for the first that does not exist."""
-    asked = None if names is None else [UserName(name) for name in dict.fromkeys(names)]
-    answer = cluster.call(DescribeUserScramCredentialsRequest(asked))
+    users = None if names is None else [UserName(name) for name in dict.fromkeys(names)]
+    answer = cluster.call(DescribeUserScramCredentialsRequest(users))
     if answer.error_code:
         raise refused("the users cannot be listed", answer.error_code, answer.error_message)
     found = []

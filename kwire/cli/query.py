@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kwire.cli.pipeline.options import BROKER, CATALOG_CONF, INDEX_TABLE, JSON, WAREHOUSE, told_in_a_line
+from kwire.cli.pipeline.options import BROKER, CATALOG_CONF, INDEX_TABLE, JSON, WAREHOUSE, one_line_errors
 
 EPILOG = """\b
 Examples:
@@ -55,7 +55,7 @@ def query(**options: Any) -> None:
     kwire pipeline index maintains the index. Records that are not indexed yet are read from the brokers, so the answer
     is current. Standard error shows how far the index is. Needs pip install 'kwire[pipeline]', but no Java.
     """
-    with told_in_a_line("kwire query", ("duckdb", "pyarrow", "pyiceberg", "sqlalchemy"), whose="it needs"):
+    with one_line_errors("kwire query", ("duckdb", "pyarrow", "pyiceberg", "sqlalchemy"), whose="it needs"):
         from kwire.cli.querying import run_query
 
         run_query(**options)

@@ -13,7 +13,7 @@ from rich.text import Text
 from kwire.cli.log.printing import time_text
 from kwire.pipeline.clock import now_ms
 from kwire.pipeline.index.found import FoundRecord
-from kwire.pipeline.index.query import Answer, Freshness, Query, ask
+from kwire.pipeline.index.query import Answer, Freshness, Query, execute
 from kwire.pipeline.moments import parse_moment
 from kwire.pipeline.tables.plan import table_of
 from kwire.pipeline.warehouse import index_table_name, parse_warehouse
@@ -38,7 +38,7 @@ def run_query(
 ) -> None:
     """Raises PipelineError."""
     at_ms = now_ms()
-    asked = Query(
+    query = Query(
         topic=topic,
         bootstrap=bootstrap,
         warehouse=parse_warehouse(warehouse, conf),
@@ -49,7 +49,7 @@ def run_query(
         limit=limit,
         tail_limit=tail_limit,
     )
-    answer = ask(asked, now_ms=at_ms)
+    answer = execute(query, now_ms=at_ms)
     if as_json:
         for it in answer.records:
             click.echo(json.dumps(as_json_object(it)))
@@ -115,13 +115,13 @@ def _quoted(text: str) -> str:
 
 
 def _freshness(it: Freshness) -> str:
-    told = f"The index has {it.rows:,} rows and is {it.age_s:,.0f} s old"
+    text = f"The index has {it.rows:,} rows and is {it.age_s:,.0f} s old"
     if it.lag is None:
-        return f"{told}; newer records were not read"
+        return f"{text}; newer records were not read"
     lag = sum(it.lag.values())
-    told += f"; {lag:,} newer offsets were read from the brokers" if lag else "; there are no newer records"
+    text += f"; {lag:,} newer offsets were read from the brokers" if lag else "; there are no newer records"
     if it.not_indexed:
-        told += f", and {it.not_indexed:,} records there do not match the types of the fields"
+        text += f", and {it.not_indexed:,} records there do not match the types of the fields"
     if it.lost:
-        told += f". Records deleted before they were indexed: {', '.join(map(str, it.lost))}"
-    return told
+        text += f". Records deleted before they were indexed: {', '.join(map(str, it.lost))}"
+    return text

@@ -72,7 +72,7 @@ time. By default they may be lost in a power cut, as in Kafka; flush.messages=1 
     show_default=True,
     help="Lowest level of messages logged to standard error.",
 )
-@click.option("--default", "defaults", multiple=True, hidden=True)  # --nodes knows better, and nobody has set it
+@click.option("--default", "defaults", multiple=True, hidden=True)  # set by --nodes for its processes
 @click.option("--stop-with-stdin", is_flag=True, hidden=True)
 def serve(
     config_file: Path | None,

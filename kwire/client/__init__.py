@@ -15,5 +15,5 @@ Built on the blocking connection:
 * `waiting.py`: the clock, and retries
 
 A `Cluster` and everything it returns belong to one thread. The client does not depend on the server. The server uses
-only `async_connection.py`, for requests to other brokers, and what that stands on.
+only `async_connection.py`, for requests to other brokers, and the modules that it imports.
 """

@@ -1,25 +1,25 @@
 """One broker over one connection, for trio tasks. Many tasks may call it at the same time.
 
     async with await AsyncBrokerConnection.open(("127.0.0.1", 9092), timeout_s=5, connect=connect) as connection:
-        response = await connection.ask(MetadataRequest())
+        response = await connection.call(MetadataRequest())
 
 Callers may rely on this:
 
 * Requests are sent in the order of the calls, each completely before the next begins, and several may be in flight.
-  Each `ask` returns the response to its own request.
-* A cancelled `ask` leaves the connection usable, or closes it. Before its turn to send, nothing has happened. While it
+  Each `call` returns the response to its own request.
+* A cancelled `call` leaves the connection usable, or closes it. Before its turn to send, nothing has happened. While it
   sends, half a request may be out, so the connection is closed. While it waits, the connection stays open: the broker
   may carry out the request, and the response is dropped.
-* Every `ask` ends with its response, or after `timeout_s` with ConnectionFailed. That closes the connection, since
+* Every `call` ends with its response, or after `timeout_s` with ConnectionFailed. That closes the connection, since
   later requests would be answered later still. So use a separate connection for requests that may take long, such as a
   Fetch that waits.
 * A connection that fails is closed. All pending and later calls raise. It does not reconnect, and never sends a request
-  twice: only the caller knows whether that is safe.
+  twice: only the caller can decide if that is safe.
 * Memory: one request at a time is encoded, and one response received, of at most `max_reply_bytes`. Responses that no
   caller waits for are not read ahead.
 
 There is no background task. Callers receive in the order of their requests, which is the order of the responses. So a
-broker that hangs up is noticed only by the next `ask`.
+broker that hangs up is noticed only by the next `call`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Stream(Protocol):
 
 
 AsyncConnect = Callable[[Address], Awaitable[Stream]]
-"""Address to a stream that is ready for Kafka's requests. Raises what `kwire.client.transport.Connect` raises."""
+"""Address to a stream that is ready for Kafka's requests. Raises the errors of `kwire.client.transport.Connect`."""
 
 _LEAST_VERSIONS: Final = {SaslHandshakeRequest.api_key: LEAST_HANDSHAKE_VERSION}
 
@@ -101,7 +101,7 @@ class AsyncBrokerConnection:
     ) -> Self:
         """Connects, requests the broker's versions, and authenticates if there is a `new_exchange` (SASL).
 
-        Raises LoginFailed, too. `timeout_s` covers all of that together, and is the default for each `ask`.
+        Raises LoginFailed, too. `timeout_s` covers all of that together, and is the default for each `call`.
         """
         exchange = Exchange(address, client_id=client_id, max_reply_bytes=max_reply_bytes)
         failure = exchange.unreached(TimeoutError())
@@ -147,7 +147,7 @@ class AsyncBrokerConnection:
         """Returns an API's newest version that both sides support, within these bounds. Raises VersionNotServed."""
         return self._exchange.version_for(api_key, at_least=at_least, at_most=at_most)
 
-    async def ask(
+    async def call(
         self, request: ApiMessage, *, at_least: int = 0, at_most: int | None = None, timeout_s: float | None = None
     ) -> Any:
         """Sends `request` in the newest version that both sides support, and returns the response; None if it has none.

@@ -166,9 +166,9 @@ class Cluster:
 
     def metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
         """Returns the brokers, and these topics, or all topics including internal ones. Creates no topics."""
-        asked = None if topics is None else [MetadataRequestTopic(NULL_UUID, topic) for topic in topics]
+        requested = None if topics is None else [MetadataRequestTopic(NULL_UUID, topic) for topic in topics]
         # Version 4 is the first in which a request for a topic does not create it.
-        response: MetadataResponse = self.any_connection().call(MetadataRequest(asked, False), at_least=4)
+        response: MetadataResponse = self.any_connection().call(MetadataRequest(requested, False), at_least=4)
         if response.error_code:
             raise refused("the cluster does not tell its metadata", response.error_code)
         self._addresses = {it.node_id: (it.host, it.port) for it in response.brokers}
@@ -250,19 +250,19 @@ class Cluster:
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         self._coordinators.pop((kind, key), None)
 
-    def ask_coordinator(
+    def call_coordinator(
         self,
         kind: CoordinatorKind,
         key: str,
-        ask: Callable[[BrokerConnection], T],
+        call: Callable[[BrokerConnection], T],
     ) -> T:
-        """Returns the result of `ask` with a connection to the coordinator. `ask` raises Refused for error codes.
+        """Returns the result of `call` with a connection to the coordinator. `call` raises Refused for error codes.
 
         Retries with the current coordinator, for at most `timeout_s`.
         """
 
         def attempt() -> T:
-            return ask(self.connection(self.coordinator(kind, key)))
+            return call(self.connection(self.coordinator(kind, key)))
 
         return self.until_done(attempt, lambda _: self.forget_coordinator(kind, key))
 

@@ -81,9 +81,9 @@ def error_name(code: int) -> str:
         return f"error {code}"
 
 
-def refused(what: str, code: int, told: str | None = None) -> Refused:
+def refused(what: str, code: int, message: str | None = None) -> Refused:
     """Returns the error with the failed operation, Kafka's name of the error, and the broker's own message, if any."""
-    return Refused(f"{what}: {error_name(code)}" + (f" ({told})" if told else ""), code)
+    return Refused(f"{what}: {error_name(code)}" + (f" ({message})" if message else ""), code)
 
 
 def raise_worst(problems: Sequence[ClientError]) -> None:

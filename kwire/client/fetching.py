@@ -137,8 +137,8 @@ class PartitionReader:
         self._max_decompressed_bytes = max_decompressed_bytes
         self._connection: BrokerConnection | None = None
         self._ticket: Ticket | None = None
-        """The fetch in flight, from offset `_asked`."""
-        self._asked = start
+        """The fetch in flight, from offset `_requested_offset`."""
+        self._requested_offset = start
 
     def __enter__(self) -> Self:
         return self
@@ -161,15 +161,15 @@ class PartitionReader:
         """Batches with visible records, in order. A new iterator continues from `position`."""
         progress_s = self._cluster.clock.monotonic()
         while self.position < self.stop:
-            told = self._cluster.until_done(self._fetch, self._begin_anew)
-            batches, following = self._read(told)
+            partition = self._cluster.until_done(self._fetch, self._reconnect)
+            batches, following = self._read(partition)
             if following > self.position:
                 progress_s = self._cluster.clock.monotonic()
             elif self._cluster.clock.monotonic() - progress_s >= self._cluster.timeout_s:
-                raise self._end_not_reached(told)
+                raise self._end_not_reached(partition)
             if following < self.stop:
                 with suppress(ClientError):  # these batches are returned first; then the fetch is retried
-                    self._ask(following)
+                    self._request(following)
             for batch in batches:
                 yield batch
                 self.position = min(batch.header.next_offset, self.stop)
@@ -177,10 +177,10 @@ class PartitionReader:
 
     def _fetch(self) -> PartitionData:
         """Returns the response to the fetch from `position`, which is usually in flight. Raises ClientError."""
-        if self._asked != self.position:
+        if self._requested_offset != self.position:
             self.close()  # a new iterator began in the middle of a response: the fetch in flight cannot be used
         if self._ticket is None:
-            self._ask(self.position)
+            self._request(self.position)
         connection, ticket = self._connection, self._ticket
         assert connection is not None
         assert ticket is not None
@@ -193,11 +193,11 @@ class PartitionReader:
                 raise self._out_of_range()
             if it.error_code:
                 raise refused(f"{self.at} cannot be fetched from offset {self.position}", it.error_code)
-            told: PartitionData = it
-            return told
+            partition: PartitionData = it
+            return partition
         raise Refused(f"the broker at {connection.name} says nothing of {self.at}", ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def _ask(self, offset: int) -> None:
+    def _request(self, offset: int) -> None:
         if self._connection is None:
             topic_id = self._cluster.topic(self.at.topic).topic_id
             if self._topic_id is not None and topic_id != self._topic_id:
@@ -214,21 +214,23 @@ class PartitionReader:
             topics=[FetchTopic(self.at.topic, topic_id, [wanted])],
         )
         self._ticket = self._connection.send(request, at_most=None if any(topic_id) else _LAST_WITH_TOPIC_NAMES)
-        self._asked = offset
+        self._requested_offset = offset
 
-    def _begin_anew(self, _: ClientError) -> None:
+    def _reconnect(self, _: ClientError) -> None:
         """Restarts over a new connection, to the current leader of the partition."""
         self.close()
         self._cluster.forget_topic(self.at.topic)
 
-    def _read(self, told: PartitionData) -> tuple[list[Batch], int]:
+    def _read(self, partition: PartitionData) -> tuple[list[Batch], int]:
         """Returns the batches of a response that are to be returned, and the offset after the response."""
         following = self.position
-        records = told.records
+        records = partition.records
         if not isinstance(records, memoryview):
             return [], following
         is_committed = self._isolation_level is IsolationLevel.READ_COMMITTED
-        aborted = [(it.producer_id, it.first_offset) for it in told.aborted_transactions or ()] if is_committed else []
+        aborted = (
+            [(it.producer_id, it.first_offset) for it in partition.aborted_transactions or ()] if is_committed else []
+        )
         batches: list[Batch] = []
         try:
             for pos, header, is_visible in visible_batches(records, aborted):
@@ -255,12 +257,12 @@ class PartitionReader:
         error.may_pass = error.earliest <= self.position <= error.latest
         return error
 
-    def _end_not_reached(self, told: PartitionData) -> EndNotReached:
-        stable = told.last_stable_offset
-        held = f", its last stable offset is {stable}" if 0 <= stable < told.high_watermark else ""
+    def _end_not_reached(self, partition: PartitionData) -> EndNotReached:
+        stable = partition.last_stable_offset
+        held = f", its last stable offset is {stable}" if 0 <= stable < partition.high_watermark else ""
         return EndNotReached(
             f"nothing has come of {self.at} from offset {self.position} on for {self._cluster.timeout_s:g} s; "
-            f"{self.stop} was asked for, its high watermark is {told.high_watermark}{held}"
+            f"{self.stop} was asked for, its high watermark is {partition.high_watermark}{held}"
         )
 
 

@@ -74,7 +74,7 @@ def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartit
         return
     topics = [OffsetCommitRequestTopic(name, partitions=partitions) for name, partitions in by_topic.items()]
 
-    def ask(coordinator: BrokerConnection) -> None:
+    def call(coordinator: BrokerConnection) -> None:
         response = coordinator.call(OffsetCommitRequest(group_id, topics=topics), at_most=_LAST_WITH_TOPIC_NAMES)
         for topic in response.topics:
             for it in topic.partitions:
@@ -83,7 +83,7 @@ def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartit
                         cluster, group_id, TopicPartition(topic.name, it.partition_index), it.error_code
                     )
 
-    cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
+    cluster.call_coordinator(CoordinatorKind.GROUP, group_id, call)
 
 
 def fetch_offsets(
@@ -107,7 +107,7 @@ def fetch_offsets(
         groups=[OffsetFetchRequestGroup(group_id, topics=topics)], require_stable=require_stable
     )
 
-    def ask(coordinator: BrokerConnection) -> dict[TopicPartition, CommittedOffset]:
+    def call(coordinator: BrokerConnection) -> dict[TopicPartition, CommittedOffset]:
         response = coordinator.call(request, at_least=_FIRST_WITH_GROUPS, at_most=_LAST_WITH_TOPIC_NAMES)
         found = {}
         for group in response.groups:
@@ -123,14 +123,14 @@ def fetch_offsets(
                         found[at] = CommittedOffset(it.committed_offset, it.metadata or "", it.committed_leader_epoch)
         return found
 
-    return cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
+    return cluster.call_coordinator(CoordinatorKind.GROUP, group_id, call)
 
 
 def list_consumer_groups(cluster: Cluster) -> list[str]:
     """Returns the consumer groups of all brokers, and the groups that only have offsets. Raises ClientError."""
     found: set[str] = set()
 
-    def ask() -> None:
+    def attempt() -> None:
         cluster.metadata([])
         problems: list[ClientError] = []
         for node_id, answer in cluster.call_each(dict.fromkeys(cluster.node_ids(), ListGroupsRequest())).items():
@@ -142,7 +142,7 @@ def list_consumer_groups(cluster: Cluster) -> list[str]:
                 found.update(it.group_id for it in answer.groups if it.protocol_type in _CONSUMERS)
         raise_worst(problems)
 
-    cluster.until_done(ask)
+    cluster.until_done(attempt)
     return sorted(found)
 
 

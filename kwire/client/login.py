@@ -64,10 +64,10 @@ class Login:
             return self._next(None)
         assert isinstance(response, SaslAuthenticateResponse)
         if response.error_code:
-            told = response.error_message or ""
-            if response.error_code != ErrorCode.SASL_AUTHENTICATION_FAILED or not told:
-                told = f"{error_name(response.error_code)}{told and f' ({told})'}"
-            raise self._failed(told)
+            reason = response.error_message or ""
+            if response.error_code != ErrorCode.SASL_AUTHENTICATION_FAILED or not reason:
+                reason = f"{error_name(response.error_code)}{reason and f' ({reason})'}"
+            raise self._failed(reason)
         lifetime_ms = response.session_lifetime_ms
         self.renewal_ms = lifetime_ms * _RENEWED_AFTER if lifetime_ms else math.inf
         return self._next(response.auth_bytes)

@@ -53,9 +53,9 @@ def list_offsets(
         answers = cluster.call_each(
             {
                 leader: ListOffsetsRequest(
-                    _CONSUMER, isolation_level, [ListOffsetsTopic(topic, asked)], _ms(cluster.timeout_s)
+                    _CONSUMER, isolation_level, [ListOffsetsTopic(topic, partitions_of_leader)], _ms(cluster.timeout_s)
                 )
-                for leader, asked in by_leader.items()
+                for leader, partitions_of_leader in by_leader.items()
             },
             at_least=2 if isolation_level else 1,
         )
@@ -64,7 +64,7 @@ def list_offsets(
             if isinstance(answer, ClientError):
                 problems.append(answer)
                 continue
-            for it in (it for told in answer.topics for it in told.partitions):
+            for it in (it for topic_response in answer.topics for it in topic_response.partitions):
                 if it.error_code:
                     what = f"the offsets of {TopicPartition(topic, it.partition_index)} cannot be listed"
                     problems.append(refused(what, it.error_code))

@@ -123,7 +123,7 @@ class Producer:
             request = InitProducerIdRequest(state.transactional_id, self._timeout_ms, producer_id, producer_epoch)
         at_least = _FIRST_INIT_WITH_EPOCH if producer_id >= 0 else 0
 
-        def ask(connection: BrokerConnection) -> InitProducerIdResponse:
+        def call(connection: BrokerConnection) -> InitProducerIdResponse:
             response: InitProducerIdResponse = connection.call(request, at_least=at_least)
             if response.error_code:
                 raise self._refused("cannot get a producer id", response.error_code)
@@ -131,9 +131,9 @@ class Producer:
 
         with self._fencing():
             if state.transactional_id is None:
-                response = self._cluster.until_done(lambda: ask(self._cluster.any_connection()))
+                response = self._cluster.until_done(lambda: call(self._cluster.any_connection()))
             else:
-                response = self._ask_coordinator(ask)
+                response = self._call_coordinator(call)
         state.initialized(response.producer_id, response.producer_epoch)
 
     # Writing
@@ -234,7 +234,7 @@ class Producer:
         self._state.begin()
         # The coordinator's features are those of the cluster. The transaction uses them until its end.
         with self._failing():
-            self._gives_epochs = self._ask_coordinator(
+            self._gives_epochs = self._call_coordinator(
                 lambda connection: connection.features.get(_TRANSACTION_VERSION, 0) >= _EPOCH_PER_TRANSACTION
             )
 
@@ -286,7 +286,7 @@ class Producer:
                 [TxnOffsetCommitRequestTopic(name, partitions=some) for name, some in by_topic.items()],
             )
 
-            def ask(connection: BrokerConnection) -> None:
+            def call(connection: BrokerConnection) -> None:
                 response = connection.call(
                     request,
                     at_least=_FIRST_OFFSETS_THAT_ADD if self._gives_epochs else 0,
@@ -299,7 +299,7 @@ class Producer:
                             raise self._refused(what, it.error_code)
 
             state.is_known = True
-            self._cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
+            self._cluster.call_coordinator(CoordinatorKind.GROUP, group_id, call)
 
     def commit(self) -> None:
         """Commits the transaction. When this returns, the commit is decided.
@@ -333,7 +333,7 @@ class Producer:
             state.transactional_id or "", state.producer_id, state.producer_epoch, committed=committed
         )
 
-        def ask(connection: BrokerConnection) -> EndTxnResponse:
+        def call(connection: BrokerConnection) -> EndTxnResponse:
             response: EndTxnResponse = connection.call(
                 request,
                 at_least=_FIRST_END_WITH_EPOCH if self._gives_epochs else 0,
@@ -344,7 +344,7 @@ class Producer:
             return response
 
         with self._fencing():
-            response = self._ask_coordinator(ask)
+            response = self._call_coordinator(call)
         state.ended(response.producer_id, response.producer_epoch)
 
     def _add_partitions(self, partitions: Collection[TopicPartition]) -> None:
@@ -362,7 +362,7 @@ class Producer:
             v3_and_below_topics=[AddPartitionsToTxnTopic(name, indexes) for name, indexes in by_topic.items()],
         )
 
-        def ask(connection: BrokerConnection) -> None:
+        def call(connection: BrokerConnection) -> None:
             response = connection.call(request, at_most=_LAST_ADD_OF_CLIENTS)
             # If one partition of a request is refused, the others are OPERATION_NOT_ATTEMPTED, which is not the reason.
             results = [
@@ -375,7 +375,7 @@ class Producer:
             for name, code in results:
                 raise self._refused(f"cannot add {name} to its transaction", code)
 
-        self._ask_coordinator(ask)
+        self._call_coordinator(call)
         state.partitions |= {TopicPartition(name, index) for name, indexes in by_topic.items() for index in indexes}
 
     def _add_group(self, group_id: str) -> None:
@@ -387,18 +387,18 @@ class Producer:
             state.transactional_id or "", state.producer_id, state.producer_epoch, group_id
         )
 
-        def ask(connection: BrokerConnection) -> None:
+        def call(connection: BrokerConnection) -> None:
             code = connection.call(request).error_code
             if code:
                 raise self._refused(f"cannot add group {quoted(group_id)} to its transaction", code)
 
         state.is_known = True
-        self._ask_coordinator(ask)
+        self._call_coordinator(call)
         state.groups.add(group_id)
 
-    def _ask_coordinator(self, ask: Callable[[BrokerConnection], T]) -> T:
+    def _call_coordinator(self, call: Callable[[BrokerConnection], T]) -> T:
         assert self._state.transactional_id is not None
-        return self._cluster.ask_coordinator(CoordinatorKind.TRANSACTION, self._state.transactional_id, ask)
+        return self._cluster.call_coordinator(CoordinatorKind.TRANSACTION, self._state.transactional_id, call)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -419,8 +419,8 @@ class Producer:
             self._state.fenced()
             raise
 
-    def _refused(self, what: str, code: int, told: str | None = None) -> Refused:
-        it = refused(f"{self._state.name} {what}", code, told)
+    def _refused(self, what: str, code: int, message: str | None = None) -> Refused:
+        it = refused(f"{self._state.name} {what}", code, message)
         if code in _FENCED:
             return ProducerFenced(it.message, code)
         if code == ErrorCode.TRANSACTION_ABORTABLE:

@@ -100,7 +100,7 @@ def create_partitions(cluster: Cluster, topic: str, total: int) -> None:
                 what = f"topic {quoted(topic)} cannot be given {total} partitions"
                 raise refused(what, it.error_code, it.error_message)
 
-    def look() -> None:
+    def attempt() -> None:
         cluster.forget_topic(topic)
         found = len(cluster.topic(topic).leaders)
         if found < total:  # Apache Kafka responds before its brokers have the change
@@ -108,7 +108,7 @@ def create_partitions(cluster: Cluster, topic: str, total: int) -> None:
             raise refused(what, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     cluster.until_done(grow)
-    cluster.until_done(look)
+    cluster.until_done(attempt)
     _wait_until_served(cluster, topic)
 
 
@@ -116,13 +116,13 @@ def _wait_until_served(cluster: Cluster, topic: str) -> None:
     """Waits for the leaders: Apache Kafka responds before its brokers have the topic, and with leaders that do not lead
     yet."""
 
-    def look() -> None:
+    def attempt() -> None:
         try:
             list_offsets(cluster, topic, LATEST)
         except UnknownTopic as error:
             raise Refused(error.message, error.code) from None
 
-    cluster.until_done(look)
+    cluster.until_done(attempt)
 
 
 def describe_topic_configs(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[str, str | None]]:

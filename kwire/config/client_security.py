@@ -89,8 +89,8 @@ def _exchange_of_client(properties: Mapping[str, str], new_nonce: NewNonce) -> N
     if mechanism == OAUTHBEARER:
         return _token_exchange(properties.get(TOKEN_URL))
     if mechanism not in CLIENT_MECHANISMS:
-        told = f"is {quoted(mechanism)}" if mechanism else "is not set"
-        raise ConfigError(f"{MECHANISM} {told}: kwire logs in with {', '.join(CLIENT_MECHANISMS)}, {OAUTHBEARER}")
+        problem = f"is {quoted(mechanism)}" if mechanism else "is not set"
+        raise ConfigError(f"{MECHANISM} {problem}: kwire logs in with {', '.join(CLIENT_MECHANISMS)}, {OAUTHBEARER}")
     text = properties.get(JAAS)
     if text is None:
         raise ConfigError(f'{JAAS} is not set: it has the login module, with username="..." and password="..."')
@@ -145,8 +145,8 @@ def _token_exchange(url: str | None) -> NewExchange:
 
     address = urlsplit(url or "")
     if address.scheme != "file" or address.netloc or not address.path.startswith("/"):
-        told = f"is {quoted(url)}" if url else "is not set"
-        raise ConfigError(f"{TOKEN_URL} {told}: kwire logs in with a token from a file, so write file:///path")
+        problem = f"is {quoted(url)}" if url else "is not set"
+        raise ConfigError(f"{TOKEN_URL} {problem}: kwire logs in with a token from a file, so write file:///path")
     path = unquote(address.path)
     return lambda: TokenFileClient(path)
 

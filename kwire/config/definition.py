@@ -61,7 +61,7 @@ class Scope(Enum):
 
     READ_ONLY = "read-only"
     PER_LISTENER = "per-listener"
-    """For one broker, and only with a listener's prefix (listener.name.NAME.)."""
+    """A configuration of one broker, and only with a listener's prefix (listener.name.NAME.)."""
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
 

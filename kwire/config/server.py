@@ -250,7 +250,7 @@ class ServerConfig:
         log_dirs = read.names("log.dirs") or read.names("log.dir") or ("./data",)
         _check_log_dirs(log_dirs)
         values: dict[str, Any] = {
-            # As in Kafka's description, the node has both names, whichever was configured.
+            # As in Kafka's description, the node has both names, even if only one was configured.
             "properties": {**properties, "node.id": str(node_id), "broker.id": str(node_id)},
             "defaults": defaults,
             "node_id": node_id,

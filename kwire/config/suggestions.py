@@ -42,10 +42,10 @@ def did_you_mean(name: str, known: Iterable[str], elsewhere: Mapping[str, str] |
 def listed(names: Iterable[str], known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> str:
     """Returns unknown names in one line, each with the name that was probably meant."""
     names, known = list(names), list(known)
-    told = []
+    shown = []
     for name in names[:MOST_NAMES]:
         found = nearest(name, known, elsewhere)
-        told.append(quoted(name) if found is None else f"{quoted(name)} (did you mean {found}?)")
+        shown.append(quoted(name) if found is None else f"{quoted(name)} (did you mean {found}?)")
     if len(names) > MOST_NAMES:
-        told.append(f"and {len(names) - MOST_NAMES} more")
-    return ", ".join(told)
+        shown.append(f"and {len(names) - MOST_NAMES} more")
+    return ", ".join(shown)

@@ -59,7 +59,7 @@ class Admitted:
 
 @attrs.frozen
 class RangeOr:
-    """A number from `low` to `high`, or the number that stands for the default."""
+    """A number from `low` to `high`, or the number that means the default."""
 
     low: int
     high: int

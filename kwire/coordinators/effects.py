@@ -46,7 +46,7 @@ class Now(NamedTuple):
 
 
 class Effect:
-    """A request of a machine to its driver. Effects of only one coordinator are defined beside its machine."""
+    """A request of a machine to its driver. Effects of a single coordinator are defined in its own package."""
 
     __slots__ = ()
 

@@ -100,8 +100,8 @@ class InternalTopic:
 
     def role(self, index: int) -> Role:
         """This node's role for partition `index`."""
-        place = self.partitions.by_name[self.name][index]
-        return place if isinstance(place, Absent) else place.role
+        partition = self.partitions.by_name[self.name][index]
+        return partition if isinstance(partition, Absent) else partition.role
 
     def leader_epoch(self, index: int) -> int | None:
         """The epoch in which this node leads partition `index`; None if it does not lead."""
@@ -152,7 +152,7 @@ class InternalTopic:
             raise error
 
     def when_committed(self, index: int) -> Acknowledgement | None:
-        """Like `committed`, but returns None if there is nothing to wait for, else a future for None or the error."""
+        """Returns a future for None or the error that `committed` would raise; None if there is nothing to wait for."""
         partition = self.partitions.find(self.name, index)
         return partition.when_committed(partition.log_end_offset - 1, ALL_IN_SYNC)
 

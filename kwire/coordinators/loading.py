@@ -33,8 +33,8 @@ SLICE_MS = 3
 AT_ONCE_MS = 100
 """The time for which a start may block the event loop to load small partitions, before clients can connect."""
 
-_RECORDS_PER_LOOK = 32
-"""The number of records per reading of the clock, which costs a good part of what a record costs."""
+_RECORDS_PER_CHECK = 32
+"""The number of records per reading of the clock. A reading costs nearly as much as a record."""
 
 
 class Shard(Protocol):
@@ -79,7 +79,7 @@ class Slice:
     def is_over(self) -> bool:
         """Returns True if the slice is over. Call it after each record."""
         self._records += 1
-        return not self._records % _RECORDS_PER_LOOK and self._clock.monotonic_ms() >= self._ends_ms
+        return not self._records % _RECORDS_PER_CHECK and self._clock.monotonic_ms() >= self._ends_ms
 
 
 @attrs.define(eq=False)

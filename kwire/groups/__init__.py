@@ -24,8 +24,8 @@ of its API, and a record to the kind of its type. `migration.py` turns a group o
     share/       the same, but several members may have a partition, and none waits for others to give one up (KIP-932).
                  A partition first needs a state with the share coordinator (`initializing.py`)
     streams/     one Kafka Streams application (KIP-1071). Its first member sends a topology; `internal_topics.py`
-                 determines topics and tasks, `assignor.py` distributes them. Missing topics are created beside the
-                 heartbeat (`streams_topics.py`)
+                 determines topics and tasks, `assignor.py` distributes them. Missing topics are created in parallel to
+                 the heartbeat (`streams_topics.py`)
 
 Each step changes a group at once and leaves a record in a `Draft` (`draft.py`). All records of a request are one
 append. If it fails, the draft undoes the changes. Offsets that are committed in a transaction are appended as part of

@@ -82,7 +82,7 @@ class Draft:
         step.append(self.records, appended)
 
     def answer(self, step: Step, token: Token, response: object, failed: Callable[[ErrorCode], object]) -> None:
-        """Like `append`, and replies before what follows: `response`, or what `failed` makes of the client's error."""
+        """Calls `append`, and replies first: with `response`, or with what `failed` returns for the client's error."""
         if self.records:
             self._then.insert(0, lambda later: later.reply(token, response))
             self.append(step, lambda later, error: later.reply(token, failed(response_error(error))))

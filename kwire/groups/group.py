@@ -1,6 +1,6 @@
-"""The interface of a group, whatever its kind, for the shard and the committed offsets.
+"""The interface of a group of any kind, for the shard and the committed offsets.
 
-A group id names one group, of one kind (Kafka's `Group.GroupType`). A kind is a folder beside this file, with its
+A group id names one group, of one kind (Kafka's `Group.GroupType`). A kind is a subpackage of `kwire.groups`, with its
 groups, its records, its machine, and its members' APIs. `Group` is the interface of a single group; `GroupKind` is what
 the shard needs for all groups of a kind.
 
@@ -31,7 +31,7 @@ class GroupType(Enum):
 
     @property
     def expires(self) -> bool:
-        """True if an empty group goes with its last offset. Share groups have none (Kafka's `Group.shouldExpire`)."""
+        """True if an empty group expires with its last offset. Share groups do not (Kafka's `Group.shouldExpire`)."""
         return self is not GroupType.SHARE
 
 
@@ -98,7 +98,7 @@ class Group(Protocol):
         """Raises KafkaError if this member may not commit offsets now; else returns a check of each partition."""
 
     def check_transactional_commit(self, committer: Committer) -> CheckPartition:
-        """Like `check_commit`, for offsets in a transaction."""
+        """Does the same as `check_commit` for offsets in a transaction."""
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """Raises KafkaError if this member may not read the group's offsets now."""

@@ -312,7 +312,7 @@ def _read_assignment(assignment: bytes) -> tuple[dict[str, frozenset[int]], byte
 
 
 def _known(version: int) -> int:
-    """As in Kafka, a later version is read as the latest one that is known: versions only add fields at the end."""
+    """Returns the version to read, at most the latest known one: as in Kafka, versions only add fields at the end."""
     if version < 0:
         raise ProtocolError(f"version {version} of the consumer protocol")
     return min(version, _LATEST)

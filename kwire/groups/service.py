@@ -231,7 +231,7 @@ class GroupService(CoordinatorService[GroupShard]):
         return self.runtime.topic.name, await self.runtime.partition_of(group_id)
 
     def find_partition(self, group_id: str) -> tuple[str, int]:
-        """Like `partition_of`, but the topic must exist.
+        """Topic and index of the group's partition, if the topic exists.
 
         Raises KafkaError: INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
         """
@@ -326,8 +326,8 @@ class GroupService(CoordinatorService[GroupShard]):
         begun = await self.runtime.durable(index, future)
         if isinstance(begun, KafkaError):
             raise begun
-        if begun.asked.start_offsets:
-            outcome = await self._ask_to_initialize(index, begun.asked)
+        if begun.states.start_offsets:
+            outcome = await self._request_initialization(index, begun.states)
             for topic in begun.answers:
                 for partition in topic.partitions:
                     error = outcome.get((topic.topic_id, partition.partition_index))
@@ -370,50 +370,50 @@ class GroupService(CoordinatorService[GroupShard]):
 
     def _do_other(self, index: int, effect: Effect) -> Iterable[Effect]:
         assert isinstance(effect, Initialize)
-        drive(self._initialize(index, effect.asked))
+        drive(self._initialize(index, effect.states))
         return []
 
-    async def _initialize(self, index: int, asked: StatesToInitialize) -> None:
+    async def _initialize(self, index: int, states: StatesToInitialize) -> None:
         # The request is sent only once the group's own record is committed, and never in the middle of a step.
         await self._loop.next_turn()
-        asked = self._not_asked_yet(asked)
-        under_way = asked.partitions
+        states = self._not_under_way(states)
+        under_way = states.partitions
         self._initializing |= under_way
         try:
             await self.runtime.topic.committed(index)
             if under_way:
-                await self._ask_to_initialize(index, asked)
+                await self._request_initialization(index, states)
         except KafkaError as error:
-            log.error("group %a: states are not initialized: %s", asked.group_id, error.message)
+            log.error("group %a: states are not initialized: %s", states.group_id, error.message)
         finally:
             self._initializing -= under_way
 
-    def _not_asked_yet(self, asked: StatesToInitialize) -> StatesToInitialize:
+    def _not_under_way(self, states: StatesToInitialize) -> StatesToInitialize:
         """Leaves out the states that are being initialized, however long that takes. A second request would reset a
         state that members may use by then."""
         left: dict[Uuid, dict[int, int]] = {}
-        for topic_id, offsets in asked.start_offsets.items():
+        for topic_id, offsets in states.start_offsets.items():
             for partition, offset in offsets.items():
-                if (asked.group_id, topic_id, partition) not in self._initializing:
+                if (states.group_id, topic_id, partition) not in self._initializing:
                     left.setdefault(topic_id, {})[partition] = offset
-        return attrs.evolve(asked, start_offsets=left)
+        return attrs.evolve(states, start_offsets=left)
 
-    async def _ask_to_initialize(self, index: int, asked: StatesToInitialize) -> Outcome:
+    async def _request_initialization(self, index: int, states: StatesToInitialize) -> Outcome:
         outcome = await self._persister.initialize(
-            asked.group_id,
+            states.group_id,
             {
-                topic_id: [(partition, asked.state_epoch, offset) for partition, offset in start_offsets.items()]
-                for topic_id, start_offsets in asked.start_offsets.items()
+                topic_id: [(partition, states.state_epoch, offset) for partition, offset in start_offsets.items()]
+                for topic_id, start_offsets in states.start_offsets.items()
             },
         )
         shard = self.runtime.shard_at(index)
         if shard is not None:
-            effects = shard.share_states_initialized(asked.group_id, outcome, now=self.runtime.now())
+            effects = shard.share_states_initialized(states.group_id, outcome, now=self.runtime.now())
             self.runtime.perform(index, effects)
         return outcome
 
     def _find_named(self, group_id: str) -> tuple[int, GroupShard, Now]:
-        """Like `CoordinatorRuntime.find`, for requests that need a group id: INVALID_GROUP_ID without one."""
+        """Calls `CoordinatorRuntime.find` for requests that need a group id: INVALID_GROUP_ID without one."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
         return self.runtime.find(group_id)

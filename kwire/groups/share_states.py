@@ -57,9 +57,9 @@ class StatesToInitialize:
 
 @attrs.define(eq=False)
 class Initialize(Effect):
-    """Ask the share coordinators to initialize states, then call `GroupShard.share_states_initialized`."""
+    """Requests initialized states from the share coordinators, then calls `GroupShard.share_states_initialized`."""
 
-    asked: StatesToInitialize
+    states: StatesToInitialize
 
 
 @attrs.frozen
@@ -67,7 +67,7 @@ class AlterationBegun:
     """`answers` are right if the states can be initialized."""
 
     answers: list[AlterShareGroupOffsetsResponseTopic]
-    asked: StatesToInitialize
+    states: StatesToInitialize
 
 
 @attrs.frozen

@@ -1,4 +1,4 @@
-"""The internal topics of streams groups, which the broker creates beside the heartbeat that finds them missing.
+"""The internal topics of streams groups, which the broker creates in parallel to the heartbeat that misses them.
 
 Each of a group's members finds the same topics missing. There is one request at a time to create a topic, and none for
 a while after a failure; meanwhile members get the error. Kafka's
@@ -77,10 +77,10 @@ class InternalTopicCreation:
     def begin(self, topics: Iterable[InternalTopic], *, retry_after_ms: int) -> None:
         """Creates the topics, except those that are being created, or recently could not be created."""
         now_ms = self.now_ms()
-        asked = [it for it in topics if it.name not in self._under_way and self._failure(it.name, now_ms) is None]
-        if asked:
-            self._under_way.update(it.name for it in asked)
-            drive(self._create(asked, retry_after_ms))
+        to_create = [it for it in topics if it.name not in self._under_way and self._failure(it.name, now_ms) is None]
+        if to_create:
+            self._under_way.update(it.name for it in to_create)
+            drive(self._create(to_create, retry_after_ms))
 
     def failures(self, names: Collection[str]) -> Mapping[str, str]:
         """Returns the reasons of recent failures by topic name."""

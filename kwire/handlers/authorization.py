@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kwire.replicas.table import PartitionTable, TopicRef
     from kwire.security.audit import AuditLog
 
-NOT_ASKED: Final = -(1 << 31)
+NOT_REQUESTED: Final = -(1 << 31)
 """The value of authorized operations if the request does not include them."""
 
 MAY_NOT_READ: Final = "The client is not authorized to read the topic."
@@ -93,7 +93,7 @@ class Authorization:
         return allowed, refused
 
     def finder(self, context: Context, operation: Operation) -> Callable[[TopicRef, int], Partition]:
-        """Like `PartitionTable.find`, with the client's authorization: raises TOPIC_AUTHORIZATION_FAILED as well."""
+        """Returns `PartitionTable.find` with the client's authorization: it also raises TOPIC_AUTHORIZATION_FAILED."""
         if self.authorizer.allows_all:
             return self._partitions.find
         # If every decision is in the audit log, none is cached.
@@ -122,7 +122,7 @@ class Authorization:
     ) -> int:
         """Returns the client's operations on the resource, as a bit field of operation codes."""
         if not wanted:
-            return NOT_ASKED
+            return NOT_REQUESTED
         return sum(
             1 << operation
             for operation in SUPPORTED[resource_type]

@@ -53,6 +53,6 @@ async def handle(
             results=[CreatePartitionsTopicResult(it.name, error.code, error.message) for it in request.topics]
         )
     response.throttle_time_ms = quota.throttle_ms
-    told = refusal(Operation.ALTER, ResourceType.TOPIC)
-    response.results += [CreatePartitionsTopicResult(it.name, told.code, told.message) for it in denied]
+    denial = refusal(Operation.ALTER, ResourceType.TOPIC)
+    response.results += [CreatePartitionsTopicResult(it.name, denial.code, denial.message) for it in denied]
     return response

@@ -89,9 +89,9 @@ def _take_denied(
             is_refused = not authorization.allows(context, needed, ResourceType.TOPIC, shown)
         if is_refused:
             # A topic that is requested by id has its name in the response if the client may describe it.
-            told = shown if name is not None or is_visible else None
+            shown_name = shown if name is not None or is_visible else None
             error = refusal(needed, ResourceType.TOPIC)
-            denied.append(DeletableTopicResult(told, topic_id, error.code, error.message))
+            denied.append(DeletableTopicResult(shown_name, topic_id, error.code, error.message))
         return is_refused
 
     request.topic_names = [name for name in request.topic_names if not is_denied(name, NULL_UUID)]

@@ -49,8 +49,8 @@ def handle(
         authorization.check(context, Operation.DESCRIBE, ResourceType.CLUSTER)
     except KafkaError as error:
         return DescribeQuorumResponse(error_code=error.code, error_message=error.message)
-    asked = [(topic.topic_name, [it.partition_index for it in topic.partitions]) for topic in request.topics]
-    if asked != [(METADATA_TOPIC, [0])]:
+    requested = [(topic.topic_name, [it.partition_index for it in topic.partitions]) for topic in request.topics]
+    if requested != [(METADATA_TOPIC, [0])]:
         # Kafka also has only this partition, and responds to others like this.
         return DescribeQuorumResponse(
             error_message=None,
@@ -64,7 +64,7 @@ def handle(
                         for index in indexes
                     ],
                 )
-                for name, indexes in asked
+                for name, indexes in requested
             ],
         )
     controller_id = nodes.controller_id

@@ -68,19 +68,19 @@ async def _group(
     persister: Persister,
     peers: Peers,
     context: Context,
-    asked: DescribeShareGroupOffsetsRequestGroup,
+    requested: DescribeShareGroupOffsetsRequestGroup,
 ) -> DescribeShareGroupOffsetsResponseGroup:
     try:
         check_protocol(metadata, SHARE)
-        authorization.check(context, Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
-        wanted, answers = _wanted(metadata, authorization, groups, context, asked)
+        authorization.check(context, Operation.DESCRIBE, ResourceType.GROUP, requested.group_id)
+        wanted, answers = _wanted(metadata, authorization, groups, context, requested)
         summaries = await persister.read_summary(
-            asked.group_id,
+            requested.group_id,
             {topic_id: [(it, ANY_EPOCH) for it in indexes] for topic_id, (_, indexes) in wanted.items()},
         )
     except KafkaError as error:
         return DescribeShareGroupOffsetsResponseGroup(
-            asked.group_id, error_code=error.code, error_message=error.message
+            requested.group_id, error_code=error.code, error_message=error.message
         )
     ends = await end_offsets(
         metadata,
@@ -99,7 +99,7 @@ async def _group(
                 name, topic_id, [_partition(it, summaries[topic_id, it], ends.get((name, it))) for it in indexes]
             )
         )
-    return DescribeShareGroupOffsetsResponseGroup(asked.group_id, answers)
+    return DescribeShareGroupOffsetsResponseGroup(requested.group_id, answers)
 
 
 def _wanted(
@@ -107,17 +107,17 @@ def _wanted(
     authorization: Authorization,
     groups: GroupService,
     context: Context,
-    asked: DescribeShareGroupOffsetsRequestGroup,
+    requested: DescribeShareGroupOffsetsRequestGroup,
 ) -> tuple[dict[Uuid, tuple[str, Collection[int]]], list[DescribeShareGroupOffsetsResponseTopic]]:
     """Returns the name and the partitions of the topics that may be described, and the results of the others."""
     wanted: dict[Uuid, tuple[str, Collection[int]]] = {}
-    if asked.topics is None:
-        for topic_id, indexes in groups.initialized_share_partitions(asked.group_id).items():
+    if requested.topics is None:
+        for topic_id, indexes in groups.initialized_share_partitions(requested.group_id).items():
             image = metadata.image.topics_by_id.get(topic_id)
             if image is not None and authorization.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, image.name):
                 wanted[topic_id] = image.name, sorted(indexes)
         return wanted, []
-    allowed, refused = authorization.divided(context, Operation.DESCRIBE, asked.topics, lambda it: it.topic_name)
+    allowed, refused = authorization.divided(context, Operation.DESCRIBE, requested.topics, lambda it: it.topic_name)
     answers = [_without_offsets(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in refused]
     for topic in allowed:
         image = metadata.image.topics.get(topic.topic_name)

@@ -58,7 +58,7 @@ def handle(authorization: Authorization, request: ListOffsetsRequest, context: C
     is_consumer = request.replica_id == CONSUMER
     role_of = Partition.readable if request.replica_id == DEBUGGING_CONSUMER else Partition.leader
     end_of = read_bound(request.replica_id, request.isolation_level)
-    asked_twice = _asked_twice(request)
+    duplicates = _duplicates(request)
     response = ListOffsetsResponse()
     for topic in request.topics:
         name = topic.name
@@ -66,7 +66,7 @@ def handle(authorization: Authorization, request: ListOffsetsRequest, context: C
         for wanted in topic.partitions:
             index, timestamp = wanted.partition_index, wanted.timestamp
             try:
-                if asked_twice and (name, index) in asked_twice:
+                if duplicates and (name, index) in duplicates:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 partition = find(name, index)
                 role = role_of(partition, wanted.current_leader_epoch)
@@ -93,7 +93,7 @@ def handle(authorization: Authorization, request: ListOffsetsRequest, context: C
                 answer.leader_epoch = NO_EPOCH
             answers.append(answer)
         response.topics.append(ListOffsetsTopicResponse(name, answers))
-    if asked_twice:
+    if duplicates:
         response.topics = _each_once(response.topics)
     return response
 
@@ -108,11 +108,11 @@ def _not_known_yet(version: int) -> KafkaError:
     )
 
 
-def _asked_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
-    asked = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
-    if len(set(asked)) == len(asked):
+def _duplicates(request: ListOffsetsRequest) -> set[tuple[str, int]]:
+    requested = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
+    if len(set(requested)) == len(requested):
         return set()
-    return {key for key, count in Counter(asked).items() if count > 1}
+    return {key for key, count in Counter(requested).items() if count > 1}
 
 
 def _each_once(topics: list[ListOffsetsTopicResponse]) -> list[ListOffsetsTopicResponse]:

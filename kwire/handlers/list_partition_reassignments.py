@@ -36,7 +36,7 @@ def handle(
     except KafkaError as error:
         return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
     response = ListPartitionReassignmentsResponse(error_message=None)
-    for topic, indexes in _asked(metadata, request):
+    for topic, indexes in _requested(metadata, request):
         ongoing = [
             OngoingPartitionReassignment(index, list(it.replicas), list(it.adding_replicas), list(it.removing_replicas))
             for index in indexes
@@ -48,7 +48,7 @@ def handle(
     return response
 
 
-def _asked(
+def _requested(
     metadata: MetadataService, request: ListPartitionReassignmentsRequest
 ) -> Iterator[tuple[TopicImage, Iterable[int]]]:
     topics = metadata.image.topics
@@ -56,6 +56,6 @@ def _asked(
         for topic in topics.values():
             yield topic, range(len(topic.partitions))
         return
-    for asked in request.topics:
-        if asked.name in topics:
-            yield topics[asked.name], asked.partition_indexes
+    for requested in request.topics:
+        if requested.name in topics:
+            yield topics[requested.name], requested.partition_indexes

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from kwire.metadata.service import MetadataService
 
 NULL_MEANS_ALL_SINCE = 1
-TOPIC_IDS_ASKED_FOR_SINCE = 12
+FIRST_VERSION_BY_TOPIC_ID = 12
 NO_CONTROLLER = -1
 
 
@@ -185,7 +185,7 @@ def _topics(
     if request.topics is None or (not request.topics and version < NULL_MEANS_ALL_SINCE):
         return [described(topic) for topic in image.topics.values() if is_visible(topic.name)]
     by_id = [topic for topic in request.topics if topic.topic_id != NULL_UUID]
-    if by_id and version < TOPIC_IDS_ASKED_FOR_SINCE:
+    if by_id and version < FIRST_VERSION_BY_TOPIC_ID:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     answers: list[MetadataResponseTopic] = []
     if by_id:
@@ -200,7 +200,7 @@ def _topics(
         return answers
     for name in dict.fromkeys(topic.name for topic in request.topics):
         if name is None:
-            by_id_too = version >= TOPIC_IDS_ASKED_FOR_SINCE
+            by_id_too = version >= FIRST_VERSION_BY_TOPIC_ID
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR if by_id_too else ErrorCode.INVALID_REQUEST)
         if not is_visible(name):
             answers.append(MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))

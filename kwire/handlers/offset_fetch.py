@@ -68,7 +68,7 @@ def handle(
     stable = request.require_stable
     answers = [
         _fetch(metadata, authorization, groups, context, group, by_id=by_id, require_stable=stable)
-        for group in _asked(request, context)
+        for group in _requested_groups(request, context)
     ]
     if any(answer.held is not None for answer in answers):
         return _when_committed(request, answers, context)
@@ -83,7 +83,7 @@ async def _when_committed(request: OffsetFetchRequest, answers: list[_Answer], c
     return _response(request, answers, context)
 
 
-def _asked(request: OffsetFetchRequest, context: Context) -> list[OffsetFetchRequestGroup]:
+def _requested_groups(request: OffsetFetchRequest, context: Context) -> list[OffsetFetchRequestGroup]:
     if context.api_version >= FIRST_VERSION_WITH_GROUPS:
         return request.groups
     topics = None

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kwire.transactions.service import TransactionService
 
 FIRST_VERSION_WITH_IDS = 13
-MAX_TOLD_NAME_LENGTH = 249
+MAX_SHOWN_NAME_LENGTH = 249
 """The maximum length of a topic's name in a log line: a client may send a name that is longer than allowed."""
 
 
@@ -144,5 +144,5 @@ def _unacknowledged(response: ProduceResponse) -> CloseConnection:
         (topic, answer) for topic in response.responses for answer in topic.partition_responses if answer.error_code
     )
     name = ErrorCode(answer.error_code).name
-    told = (topic.name or topic.topic_id.hex())[:MAX_TOLD_NAME_LENGTH]
-    return CloseConnection(f"acks=0 to {told!a}, partition {answer.index}: {name}: {answer.error_message}")
+    shown_name = (topic.name or topic.topic_id.hex())[:MAX_SHOWN_NAME_LENGTH]
+    return CloseConnection(f"acks=0 to {shown_name!a}, partition {answer.index}: {name}: {answer.error_message}")

@@ -67,12 +67,12 @@ async def handle(
             raise CloseConnection(str(error)) from None
         return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, str(error))
     except AuthenticationFailed as error:
-        reason, told = error.reason, str(error)
+        reason, message = error.reason, str(error)
     else:
         lifetime_ms = 0
         if isinstance(step, Known):
             lifetime_ms = step.lifetime_ms or 0
-            _tell_connection(context, step)
+            _notify_connection(context, step)
             _audit(authorization, context, session, step.principal)
         if context.api_version == TOKEN_VERSION:
             return Token(step.data)
@@ -81,10 +81,10 @@ async def handle(
     await failed_authentication_is_over(metadata)
     if context.api_version == TOKEN_VERSION:
         raise CloseConnection(reason)
-    raise CloseAfterResponse(reason, SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, told))
+    raise CloseAfterResponse(reason, SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, message))
 
 
-def _tell_connection(context: Context, known: Known) -> None:
+def _notify_connection(context: Context, known: Known) -> None:
     context.requester = Requester(known.principal, context.client_host)
     if context.on_authenticated is not None:
         context.on_authenticated(None if known.lifetime_ms is None else known.lifetime_ms / 1000)

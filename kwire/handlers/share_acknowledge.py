@@ -20,7 +20,7 @@ from kwire_protocol.messages.share_acknowledge import (
 )
 
 from kwire.handlers._shared.leaders import node_endpoints
-from kwire.handlers._shared.sharing import Acknowledging, asking_member, by_topic, close_session, tell_leader
+from kwire.handlers._shared.sharing import Acknowledging, authorized_member, by_topic, close_session, set_current_leader
 from kwire.share.leader.sessions import FINAL_EPOCH, SharedPartition
 
 if TYPE_CHECKING:
@@ -42,23 +42,25 @@ async def handle(
     context: Context,
 ) -> ShareAcknowledgeResponse:
     try:
-        member = asking_member(metadata, authorization, context, request)
+        member = authorized_member(metadata, authorization, context, request)
         sharing.sessions.acknowledge(*member, request.share_session_epoch)
     except KafkaError as error:
         return ShareAcknowledgeResponse(error_code=error.code, error_message=error.message)
-    asked = [
+    acknowledgements = [
         (SharedPartition(topic.topic_id, partition.partition_index), partition.acknowledgement_batches)
         for topic in request.topics
         for partition in topic.partitions
     ]
-    acknowledging = Acknowledging(authorization, sharing, context, member, asked, may_renew=request.is_renew_ack)
+    acknowledging = Acknowledging(
+        authorization, sharing, context, member, acknowledgements, may_renew=request.is_renew_ack
+    )
     answers: list[tuple[SharedPartition, PartitionData]] = []
     leader_moved = False
     for shared, failure in (await acknowledging.outcomes()).items():
         data = PartitionData(shared.partition)
         if failure is not None:
             data.error_code, data.error_message = failure.code, failure.message
-            leader_moved |= tell_leader(data, failure)
+            leader_moved |= set_current_leader(data, failure)
         answers.append((shared, data))
     if request.share_session_epoch == FINAL_EPOCH:
         await close_session(sharing, member)

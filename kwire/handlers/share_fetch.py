@@ -29,7 +29,7 @@ from kwire_protocol.messages.share_fetch import (
 )
 
 from kwire.handlers._shared.leaders import node_endpoints
-from kwire.handlers._shared.sharing import Acknowledging, asking_member, by_topic, close_session, tell_leader
+from kwire.handlers._shared.sharing import Acknowledging, authorized_member, by_topic, close_session, set_current_leader
 from kwire.runtime.futures import ParkedFetch
 from kwire.security.authorizer import Operation
 from kwire.share.leader.fetching import FetchLimits, ShareFetching
@@ -57,19 +57,19 @@ async def handle(
     context: Context,
 ) -> ShareFetchResponse:
     sharing.counts.fetches += 1
-    asked = [
+    acknowledgements = [
         (SharedPartition(topic.topic_id, partition.partition_index), partition.acknowledgement_batches)
         for topic in request.topics
         for partition in topic.partitions
     ]
-    to_acknowledge = [(shared, batches) for shared, batches in asked if batches]
+    to_acknowledge = [(shared, batches) for shared, batches in acknowledgements if batches]
     try:
-        member = asking_member(metadata, authorization, context, request)
+        member = authorized_member(metadata, authorization, context, request)
         _check(request)
         session = sharing.sessions.begin(
             *member,
             request.share_session_epoch,
-            [shared for shared, _ in asked],
+            [shared for shared, _ in acknowledgements],
             [SharedPartition(topic.topic_id, it) for topic in request.forgotten_topics_data for it in topic.partitions],
             connection=context,
             has_acknowledgements=bool(to_acknowledge),
@@ -101,7 +101,7 @@ async def handle(
             request.batch_size,
             AcquireMode(request.share_acquire_mode),
         ),
-        turn=request.share_session_epoch,
+        rotation=request.share_session_epoch,
     )
     await fetch.run()
     acknowledged = dict(await acknowledging.outcomes())
@@ -114,7 +114,7 @@ async def handle(
         if failure is not None:
             has_failed = True
             data.error_code, data.error_message = failure.code, failure.message
-            leader_moved |= tell_leader(data, failure)
+            leader_moved |= set_current_leader(data, failure)
         if fetched.records is not None:
             data.records = fetched.records
             data.acquired_records = [AcquiredRecords(*it) for it in fetched.acquired]
@@ -131,7 +131,7 @@ async def handle(
                 failure.code,
                 failure.message,
             )
-            leader_moved |= tell_leader(known[shared], failure)
+            leader_moved |= set_current_leader(known[shared], failure)
     response = ShareFetchResponse(
         acquisition_lock_timeout_ms=sharing.settings(member.group_id).record_lock_duration_ms,
         responses=by_topic(answers, ShareFetchableTopicResponse),

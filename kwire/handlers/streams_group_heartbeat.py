@@ -94,13 +94,13 @@ def _with_topics(
     if answer.to_create:
         denied = _denied(authorization, context, answer.to_create)
         if denied:
-            _tell(answer.response, f"Unauthorized to CREATE on topics {', '.join(denied)}.")
+            _add_detail(answer.response, f"Unauthorized to CREATE on topics {', '.join(denied)}.")
         else:
             failures = groups.create_internal_topics(request.group_id, answer.to_create)
             if failures:
                 shown = ", ".join(f"{name} ({failures[name]})" for name in list(failures)[:_SHOWN])
                 more = len(failures) - _SHOWN
-                _tell(answer.response, f"Creation failed: {shown}{f' and {more} more' if more > 0 else ''}.")
+                _add_detail(answer.response, f"Creation failed: {shown}{f' and {more} more' if more > 0 else ''}.")
     return answer.response
 
 
@@ -112,7 +112,7 @@ def _denied(authorization: Authorization, context: Context, topics: Iterable[Int
     ]
 
 
-def _tell(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
+def _add_detail(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
     statuses = response.status = response.status or []
     for status in statuses:
         if status.status_code == StatusCode.MISSING_INTERNAL_TOPICS:

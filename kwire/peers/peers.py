@@ -221,7 +221,7 @@ class Peers:
         deadline = trio.current_time() + timeout_s
         opened = await self._opened(peer, timeout_s)
         try:
-            response = await opened.connection.ask(
+            response = await opened.connection.call(
                 request, at_least=at_least, timeout_s=max(0.0, deadline - trio.current_time())
             )
         finally:

@@ -62,13 +62,13 @@ def explained(error: ClientError, doing: str = "", hint: str = "") -> PipelineEr
     said = f"{doing}: {error.message}" if doing else error.message
     if isinstance(error, InvalidAddress):
         return PipelineError(said)
-    told = f"{said}. {hint}" if hint else said
+    text = f"{said}. {hint}" if hint else said
     # If the end is not reached, a transaction is open; its time-out ends it, after a minute at the latest.
     if error.may_pass or isinstance(error, EndNotReached):
-        return Unreachable(told)
+        return Unreachable(text)
     if isinstance(error, Refused) and error.code in _FOR_GOOD:
         return PipelineError(f"{said}. {hint or _CONTINUE}")
-    return Interrupted(told)
+    return Interrupted(text)
 
 
 def kind_of(error: PipelineError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class PipelineError(Exception):
-    """An error that the user can fix: one line that says what happened, to what, and what to do. Exit code 2."""
+    """An error that the user can fix: one line with what happened, to what, and what to do. Exit code 2."""
 
 
 class Interrupted(PipelineError):

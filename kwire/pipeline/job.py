@@ -84,25 +84,25 @@ class Job:
     give_up_after_s: float
     warned: Callable[[str], None]
     monotonic: Callable[[], float] = time.monotonic
-    stop_asked: threading.Event = attrs.field(factory=threading.Event)
+    stop_requested: threading.Event = attrs.field(factory=threading.Event)
 
     def request_stop(self) -> None:
         """Requests a stop after the batches that are being written. May be called from a signal handler."""
-        self.stop_asked.set()
+        self.stop_requested.set()
 
     def work(self) -> None:
         """Returns when all runs are done, or after a stop. Raises PipelineError if a run failed for good."""
         running = [_Running(run) for run in self.runs]
         try:
-            while not self.stop_asked.is_set() and not all(it.done for it in running):
+            while not self.stop_requested.is_set() and not all(it.done for it in running):
                 for it in running:
-                    self._look_after(it)
-                self.stop_asked.wait(_TICK_S)
+                    self._supervise(it)
+                self.stop_requested.wait(_TICK_S)
         finally:
             for put_in_order in (*(it.run.stop for it in running), *(it.run.end for it in running)):
                 self._warning_of_errors(put_in_order)
 
-    def _look_after(self, it: _Running) -> None:
+    def _supervise(self, it: _Running) -> None:
         query = it.run.query
         if it.done or self.monotonic() < it.again_at_s or (query is not None and query.isActive):
             return
@@ -113,16 +113,16 @@ class Job:
                 return
             if self.monotonic() - it.began_s >= _STEADY_S:
                 it.ends = 0
-            told = _told(it.run.failure or error)
+            failure = _as_pipeline_error(it.run.failure or error)
             it.run.forget_query()
-            self._again(it, told)
+            self._again(it, failure)
             return
         try:
             it.run.start()
         except (Unreachable, Interrupted) as error:
             self._again(it, error)
         except (PySparkException, Py4JError, OSError) as error:
-            self._again(it, _told(error))
+            self._again(it, _as_pipeline_error(error))
         else:
             it.began, it.began_s, it.out_of_reach_since_s = True, self.monotonic(), None
 
@@ -170,7 +170,7 @@ def stopping_on_signals(job: Job) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _told(error: Exception) -> PipelineError:
+def _as_pipeline_error(error: Exception) -> PipelineError:
     """The error that ended a query, in one line. Raises errors that another start cannot fix."""
     if isinstance(error, (Unreachable, Interrupted)):
         return error

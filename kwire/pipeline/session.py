@@ -114,13 +114,13 @@ def _java_on_standard_error() -> Iterator[None]:
     Otherwise Ivy would print the path of its settings between a job's lines of JSON.
     """
     sys.stdout.flush()
-    kept = os.dup(1)
+    saved_fd = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(saved_fd, 1)
+        os.close(saved_fd)
 
 
 def _check_jars(spark: SparkSession) -> None:

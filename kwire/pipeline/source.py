@@ -42,7 +42,7 @@ def check_source_options(given: Mapping[str, str]) -> None:
 
 
 def check_group(given: Mapping[str, str], instead: str) -> None:
-    """Raises PipelineError if they name a consumer group. `instead` says what to do."""
+    """Raises PipelineError if they name a consumer group. `instead` is the advice of the message."""
     if _CONSUMER_GROUP in given:
         raise PipelineError(f"Spark's readers are in no group; {instead}, not {_CONSUMER_GROUP}")
 

@@ -1,7 +1,7 @@
 """A streaming query of Spark's connector with given start offsets, which passes each batch to a function.
 
 Spark stores its position in a checkpoint. Here that is an empty folder for each start, because the caller keeps its own
-position and says where to continue. Spark writes a batch's offsets there before the batch begins, and only those are
+position and decides where to continue. Spark writes a batch's offsets there before the batch begins, and only those are
 used: the batch's end, after control records and compacted records, which its rows do not show.
 """
 

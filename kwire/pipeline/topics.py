@@ -43,7 +43,7 @@ class Topics:
 
     def state(self, topic: str, isolation: str) -> TopicState:
         """The topic's ids, first offsets and ends. Raises PipelineError."""
-        with self._asking(f"topic {topic} cannot be looked at") as cluster:
+        with self._requesting(f"topic {topic} cannot be looked at") as cluster:
             try:
                 return topic_state(cluster, topic, IsolationLevel[isolation.upper()])
             except UnknownTopic:
@@ -54,23 +54,23 @@ class Topics:
 
         Raises PipelineError.
         """
-        with self._asking(f"topic {topic} cannot be looked at") as cluster:
+        with self._requesting(f"topic {topic} cannot be looked at") as cluster:
             return list_offsets(cluster, topic, ms)
 
     def is_compacted(self, topic: str) -> bool:
         """Returns True if the topic's cleanup.policy has "compact". Raises PipelineError."""
-        with self._asking(f"the configuration of topic {topic} cannot be looked at") as cluster:
+        with self._requesting(f"the configuration of topic {topic} cannot be looked at") as cluster:
             policy = describe_topic_configs(cluster, [topic])[topic].get("cleanup.policy")
         return "compact" in (policy or "").split(",")
 
     def publish_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commits the offsets as a consumer group that has no members. Raises PipelineError."""
         committed = {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
-        with self._asking(f"group {group} cannot be told how far the table is") as cluster:
+        with self._requesting(f"group {group} cannot be told how far the table is") as cluster:
             commit_offsets(cluster, group, committed)
 
     @contextmanager
-    def _asking(self, doing: str) -> Iterator[Cluster]:
+    def _requesting(self, doing: str) -> Iterator[Cluster]:
         """Yields the cluster for one request. `doing` names the operation in the message of an error."""
         with self._lock, explaining(doing, _HINT):
             try:

@@ -1,4 +1,4 @@
-"""The place of tables: a folder, or a catalog that Spark's configuration describes.
+"""The location of tables: a folder, or a catalog that Spark's configuration describes.
 
 A folder needs no service: its catalog is one SQLite file beside the tables, `catalog.db`. Spark opens it with Iceberg's
 JDBC catalog, pyiceberg with its SqlCatalog; both see the same tables. Any other catalog (REST, Glue, Hive, ...) is
@@ -95,7 +95,7 @@ class Warehouse:
             except (ImportError, ValueError) as error:
                 raise NotReadable(f"{self} cannot be opened without Spark: {first_line(error)}") from None
 
-        return asked(load, str(self))
+        return call_catalog(load, str(self))
 
     def check(self) -> None:
         """Raises PipelineError if the folder cannot hold tables, as far as a check without creating it shows."""
@@ -121,7 +121,7 @@ class Warehouse:
                 f"the warehouse {folder} cannot be written: {error.strerror}. Name another folder (--to), or "
                 "make this one yours"
             ) from None
-        asked(lambda: _create_tables(_uri(folder)), str(self))
+        call_catalog(lambda: _create_tables(_uri(folder)), str(self))
 
     def exists(self) -> bool:
         """Returns True if anything was ever written. A configured catalog counts as existing."""
@@ -170,34 +170,34 @@ def errors_table_name(table: str) -> str:
 
 
 def index_table_name(table: str) -> str:
-    """The index by field beside a topic's table."""
+    """The name of the index by field of a topic's table."""
     return f"{table}{INDEX_SUFFIX}"
 
 
-def asked(question: Callable[[], T], whom: str) -> T:
+def call_catalog(call: Callable[[], T], name: str) -> T:
     """Returns the result of a call to a catalog's library. Raises PipelineError on errors, and if no result comes.
 
     These libraries have no timeout of their own. A call without a result is left in its thread.
     """
-    answers: list[T] = []
+    results: list[T] = []
     errors: list[Exception] = []
 
-    def ask() -> None:
+    def run() -> None:
         try:
-            answers.append(question())
-        except Exception as error:  # whatever a catalog's own library raises
+            results.append(call())
+        except Exception as error:  # a catalog's own library may raise anything
             errors.append(error)
 
-    thread = threading.Thread(target=ask, name="kwire-catalog", daemon=True)
+    thread = threading.Thread(target=run, name="kwire-catalog", daemon=True)
     thread.start()
     thread.join(_ANSWERS_WITHIN_S)
-    if answers:
-        return answers[0]
+    if results:
+        return results[0]
     if not errors:
-        raise PipelineError(f"{whom}: no answer within {_ANSWERS_WITHIN_S:g} s. Is its uri right, and its service up?")
+        raise PipelineError(f"{name}: no answer within {_ANSWERS_WITHIN_S:g} s. Is its uri right, and its service up?")
     if isinstance(errors[0], PipelineError):
         raise errors[0]
-    raise PipelineError(f"{whom} cannot be read: {first_line(errors[0])}")
+    raise PipelineError(f"{name} cannot be read: {first_line(errors[0])}")
 
 
 def _uri(folder: Path) -> str:

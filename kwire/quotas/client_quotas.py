@@ -86,7 +86,7 @@ class Rates(Meters[Rate]):
         return rate.throttle_ms(bound, now_ms)
 
     def throttle_before(self, client: Client, value: float, now_ms: int) -> int:
-        """Like `record`, but records nothing: returns the throttle time of the client before it gets that much.
+        """Returns the throttle time of the client before it gets that much. Records nothing, in contrast to `record`.
 
         A value that exceeds the quota of an idle client needs no pause: otherwise the client would never get it,
         however long it waits. (In Apache Kafka it never does.)

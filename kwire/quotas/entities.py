@@ -25,7 +25,7 @@ import attrs
 from kwire.metadata.access import CLIENT_ID, USER, QuotaEntity
 
 Sharers = tuple[str, str]
-"""A user and a client id; an empty text stands for all of them."""
+"""A user and a client id; an empty text means all of them."""
 
 _Name = str | None
 """The name of an entity; None is the default entity, for those without a quota of their own."""

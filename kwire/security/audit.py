@@ -87,7 +87,7 @@ class AuditLog:
             if name != CLUSTER_NAME:
                 what += f" {quoted(name)}"
             line = (
-                f"{'allowed' if allowed else 'denied'}: {_told(requester.principal)} from {requester.host} "
+                f"{'allowed' if allowed else 'denied'}: {_principal_text(requester.principal)} from {requester.host} "
                 f"may {'' if allowed else 'not '}{operation.name} on {what} ({api})"
             )
         self.write(logging.INFO, line)
@@ -100,12 +100,12 @@ class AuditLog:
         if not self.wants(allowed=allowed):
             return
         if self.as_json:
-            told = None if principal is None else str(principal)
+            name = None if principal is None else str(principal)
             line = self._json(
-                "authentication", allowed, host, principal=told, mechanism=mechanism, listener=listener, reason=reason
+                "authentication", allowed, host, principal=name, mechanism=mechanism, listener=listener, reason=reason
             )
         elif principal is not None:
-            line = f"allowed: {_told(principal)} from {host} has logged in with {mechanism} at {listener}"
+            line = f"allowed: {_principal_text(principal)} from {host} has logged in with {mechanism} at {listener}"
         else:
             line = f"denied: a login from {host} with {mechanism} at {listener}: {reason}"
         self.write(logging.INFO, line)
@@ -113,10 +113,10 @@ class AuditLog:
     def _json(self, event: str, allowed: bool, host: str, **more: str | None) -> str:
         now = datetime.fromtimestamp(self.now_ms() / 1000, UTC)
         time = f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond // 1000:03}Z"
-        told = {name: text and text[:MAX_TEXT_CHARS] for name, text in more.items()}
-        return json.dumps({"time": time, "event": event, "allowed": allowed, "host": host, **told})
+        fields = {name: text and text[:MAX_TEXT_CHARS] for name, text in more.items()}
+        return json.dumps({"time": time, "event": event, "allowed": allowed, "host": host, **fields})
 
 
-def _told(principal: Principal) -> str:
+def _principal_text(principal: Principal) -> str:
     text = str(principal)
     return text if text.isprintable() else quoted(text)

@@ -114,7 +114,7 @@ class Authorizer(Protocol):
         ...
 
     def grant(self, requester: Requester, operation: Operation, topic: str | Uuid) -> None:
-        """Records that `allows` has allowed this. A topic's id stands for its name, which never changes."""
+        """Records that `allows` has allowed this. A topic may be given by its id, whose name never changes."""
         ...
 
 

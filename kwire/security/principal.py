@@ -11,7 +11,7 @@ USER: Final = "User"
 
 @attrs.frozen
 class Principal:
-    """For example User:alice. Equal principals have the same permissions."""
+    """A principal, for example User:alice. Equal principals have the same permissions."""
 
     type: str
     name: str

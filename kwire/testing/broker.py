@@ -227,7 +227,7 @@ class Broker:
                 close_broker(broker)
                 raise
 
-        async def tell(scope: trio.CancelScope) -> None:
+        async def run_until_stopped(scope: trio.CancelScope) -> None:
             running = started.running = _Running(
                 listeners[0].port,
                 trio.lowlevel.current_trio_token(),
@@ -239,7 +239,7 @@ class Broker:
             await hand_over(broker)
             scope.cancel()
 
-        self._serve(broker, listeners, tell, metrics)
+        self._serve(broker, listeners, run_until_stopped, metrics)
 
 
 @attrs.define(eq=False)

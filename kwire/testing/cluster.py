@@ -269,8 +269,8 @@ class Cluster:
     def leader_of(self, topic: str, partition: int) -> int:
         """Returns the partition's leader; -1 if it has none. Raises kwire.client.errors.ClientError."""
         with self._connection() as connection:
-            asked = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-            answer: MetadataResponse = connection.call(asked)
+            request = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+            answer: MetadataResponse = connection.call(request)
         (described,) = answer.topics
         if described.error_code:
             raise refused(f"topic {topic}", described.error_code)

@@ -22,7 +22,7 @@ The life of a transaction:
 7. With several brokers the coordinator, the leaders and the group's coordinator may be different nodes. Step 2 then is
    an AddPartitionsToTxn to the coordinator, and step 5 a WriteTxnMarkers to each leader. One request to each node is in
    flight, and further ones wait to share the next (`remote_partitions.py`, `remote_markers.py`, `peers/sending.py`). If
-   a marker arrives while the coordinator is being asked, the question is sent again.
+   a marker arrives while the request to the coordinator is in flight, the partition is sent again.
 8. After a kill the shard is replayed. A transaction with a Prepare record but no Complete record gets its markers
    again; an open one lasts until its deadline. Writing an existing marker again does no harm.
 

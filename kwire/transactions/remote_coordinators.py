@@ -18,7 +18,7 @@ from kwire.peers.peers import Peers
 from kwire.peers.sending import Sender, on_set
 from kwire.runtime.clock import Clock
 from kwire.runtime.futures import Future
-from kwire.transactions.remote_partitions import Asker, PartitionsRequest, Question, RemotePartitions
+from kwire.transactions.remote_partitions import PartitionsRequest, Question, RemotePartitions, TxnProducer
 from kwire.transactions.transaction import TopicPartition
 
 FIRST_VERSION_FOR_BROKERS = 4
@@ -38,13 +38,13 @@ class RemoteCoordinators:
         self._sender = Sender(peers, self._machine.next_request, self._answered, at_least=FIRST_VERSION_FOR_BROKERS)
         self._futures: dict[Question, Future[KafkaError | None]] = {}
 
-    def ask(self, node_id: int, asker: Asker, partition: TopicPartition) -> Future[KafkaError | None]:
+    def send(self, node_id: int, producer: TxnProducer, partition: TopicPartition) -> Future[KafkaError | None]:
         """The future gets None if the partition is part of the transaction, or else the error.
 
         Raises KafkaError(NETWORK_EXCEPTION) if too many questions wait for that node.
         """
-        question = Question(asker, partition, self._clock.monotonic_ms() + self._patience_ms)
-        self._machine.ask(question, node_id)
+        question = Question(producer, partition, self._clock.monotonic_ms() + self._patience_ms)
+        self._machine.add(question, node_id)
         future: Future[KafkaError | None] = Future()
         self._futures[question] = future
         self._sender.send_soon(node_id)
@@ -53,23 +53,23 @@ class RemoteCoordinators:
     def _answered(self, sent: PartitionsRequest, response: AddPartitionsToTxnResponse | None) -> None:
         for question, error in self._machine.answered(sent, response):
             if error is not None and self._is_repeated(question, error):
-                on_set(self._peers.pause(self._pause_s), partial(self._ask_again, question))
+                on_set(self._peers.pause(self._pause_s), partial(self._retry, question))
             else:
                 self._futures.pop(question).set(error)
 
     def _is_repeated(self, question: Question, error: KafkaError) -> bool:
         return (
             error.code is ErrorCode.CONCURRENT_TRANSACTIONS
-            and question.asker.adds
+            and question.producer.adds
             and self._clock.monotonic_ms() < question.until_ms
         )
 
-    def _ask_again(self, question: Question, _: None) -> None:
+    def _retry(self, question: Question, _: None) -> None:
         try:
-            node_id = self._node_of(question.asker.transactional_id)
+            node_id = self._node_of(question.producer.transactional_id)
             if node_id is None:
                 raise KafkaError(ErrorCode.NOT_COORDINATOR)
-            self._machine.ask(question, node_id)
+            self._machine.add(question, node_id)
         except KafkaError as error:
             self._futures.pop(question).set(error)
         else:

@@ -195,9 +195,9 @@ def _markers(carried: list[_Wanted]) -> list[WritableTxnMarker]:
     topics: dict[tuple[int, str], WritableTxnMarkerTopic] = {}
     for wanted in carried:
         marker, (name, index) = wanted.marker, wanted.partition
-        told = markers.get(id(marker))
-        if told is None:
-            told = markers[id(marker)] = WritableTxnMarker(
+        writable = markers.get(id(marker))
+        if writable is None:
+            writable = markers[id(marker)] = WritableTxnMarker(
                 producer_id=marker.producer_id,
                 producer_epoch=marker.producer_epoch,
                 transaction_result=marker.committed,
@@ -207,7 +207,7 @@ def _markers(carried: list[_Wanted]) -> list[WritableTxnMarker]:
         topic = topics.get((id(marker), name))
         if topic is None:
             topic = topics[id(marker), name] = WritableTxnMarkerTopic(name)
-            told.topics.append(topic)
+            writable.topics.append(topic)
         topic.partition_indexes.append(index)
     return list(markers.values())
 

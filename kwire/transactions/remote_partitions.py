@@ -32,7 +32,7 @@ MAX_PARTITIONS: Final = 1_000
 """The maximum number of partitions in one request."""
 
 
-class Asker(NamedTuple):
+class TxnProducer(NamedTuple):
     """A producer's transaction. `adds`: its partitions are to be added; else they are verified only."""
 
     transactional_id: str
@@ -47,7 +47,7 @@ class Question:
     an add is repeated while the producer's last transaction is being completed.
     """
 
-    asker: Asker
+    producer: TxnProducer
     partition: TopicPartition
     until_ms: int = 0
 
@@ -70,7 +70,7 @@ class RemotePartitions:
         self._busy: set[int] = set()
         """The nodes with a request under way."""
 
-    def ask(self, question: Question, node_id: int) -> None:
+    def add(self, question: Question, node_id: int) -> None:
         """Adds a question. Raises KafkaError(NETWORK_EXCEPTION) if too many wait for that node."""
         waiting = self._waiting.setdefault(node_id, {})
         if len(waiting) >= MAX_WAITING:
@@ -85,8 +85,8 @@ class RemotePartitions:
         waiting = self._waiting.get(node_id)
         if node_id in self._busy or not waiting:
             return None
-        askers: dict[str, Asker] = {}
-        taken = list(islice(_fitting(waiting, askers), MAX_PARTITIONS))
+        producers: dict[str, TxnProducer] = {}
+        taken = list(islice(_fitting(waiting, producers), MAX_PARTITIONS))
         for question in taken:
             del waiting[question]
         if not waiting:
@@ -103,8 +103,8 @@ class RemotePartitions:
         """
         self._busy.discard(sent.node_id)
         if response is None:
-            told = KafkaError(ErrorCode.NETWORK_EXCEPTION, f"node {sent.node_id} did not answer")
-            return [(question, told) for question in sent.questions]
+            silence = KafkaError(ErrorCode.NETWORK_EXCEPTION, f"node {sent.node_id} did not answer")
+            return [(question, silence) for question in sent.questions]
         if response.error_code:
             # CLUSTER_AUTHORIZATION_FAILED concerns this broker, so it does not help a producer.
             denied = response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -117,32 +117,33 @@ class RemotePartitions:
             for partition in topic.results_by_partition
         }
         return [
-            (it, _error(codes.get((it.asker.transactional_id, *it.partition)), sent.node_id)) for it in sent.questions
+            (it, _error(codes.get((it.producer.transactional_id, *it.partition)), sent.node_id))
+            for it in sent.questions
         ]
 
 
-def _fitting(waiting: dict[Question, None], askers: dict[str, Asker]) -> Iterator[Question]:
+def _fitting(waiting: dict[Question, None], producers: dict[str, TxnProducer]) -> Iterator[Question]:
     for question in list(waiting):
-        asker = question.asker
-        if askers.setdefault(asker.transactional_id, asker) == asker:
+        producer = question.producer
+        if producers.setdefault(producer.transactional_id, producer) == producer:
             yield question
 
 
 def _request(questions: list[Question]) -> AddPartitionsToTxnRequest:
-    partitions: dict[Asker, dict[str, set[int]]] = {}
+    partitions: dict[TxnProducer, dict[str, set[int]]] = {}
     for question in questions:
         name, index = question.partition
-        partitions.setdefault(question.asker, {}).setdefault(name, set()).add(index)
+        partitions.setdefault(question.producer, {}).setdefault(name, set()).add(index)
     return AddPartitionsToTxnRequest(
         [
             AddPartitionsToTxnTransaction(
-                asker.transactional_id,
-                asker.producer_id,
-                asker.producer_epoch,
-                not asker.adds,
+                producer.transactional_id,
+                producer.producer_id,
+                producer.producer_epoch,
+                not producer.adds,
                 [AddPartitionsToTxnTopic(name, sorted(indexes)) for name, indexes in topics.items()],
             )
-            for asker, topics in partitions.items()
+            for producer, topics in partitions.items()
         ]
     )
 

@@ -43,7 +43,7 @@ from kwire.transactions.effects import Ended, WriteMarkers
 from kwire.transactions.listing import TransactionFilter
 from kwire.transactions.remote_coordinators import RemoteCoordinators
 from kwire.transactions.remote_markers import NEEDLESS, MarkersRequest, RemoteMarkers
-from kwire.transactions.remote_partitions import Asker
+from kwire.transactions.remote_partitions import TxnProducer
 from kwire.transactions.shard import TransactionShard
 from kwire.transactions.transaction import EPOCH_BUMP_VERSION, TopicPartition
 from kwire.transactions.waiting import Joined, UntilEnded, WaitingForEnd
@@ -143,7 +143,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Returns what `TransactionShard.verify_partitions` does."""
+        """Returns the results of `TransactionShard.verify_partitions`."""
         _, shard, _ = self.runtime.find(transactional_id)
         return shard.verify_partitions(transactional_id, producer_id, producer_epoch, partitions)
 
@@ -170,8 +170,8 @@ class TransactionService(CoordinatorService[TransactionShard]):
             node_id = self._coordinator_elsewhere(transactional_id)
             if node_id is None:
                 raise
-        asker = Asker(transactional_id, producer_id, producer_epoch, adds)
-        return self._remote_coordinators.ask(node_id, asker, partition)
+        producer = TxnProducer(transactional_id, producer_id, producer_epoch, adds)
+        return self._remote_coordinators.send(node_id, producer, partition)
 
     def _enlist_here(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition, adds: bool

@@ -257,13 +257,13 @@ class Transaction:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
         if is_retry:
             return self._check_outcome(committed)
-        # A producer of version 2 may abort without partitions: it cannot know if its first one was added.
+        # A producer of version 2 may abort without partitions, because it is not notified that its first one was added.
         if committed and not self.is_open:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         return self._prepared_with_bump(committed, version, new_producer_id, now_ms)
 
     def _ended_classic(self, producer_id: int, producer_epoch: int, committed: bool, now_ms: int) -> Transaction:
-        """Like `ended`, before transaction version 2: the epoch stays, so all retries get the same response."""
+        """Ends a transaction before transaction version 2: the epoch stays, so all retries get the same response."""
         self._check_producer(producer_id, producer_epoch)
         if self.is_prepared:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)

@@ -17,7 +17,7 @@ from kwire.pipeline.tables.draft import Conflict, Table
 from kwire.pipeline.tables.position import LostRange
 from testkit.basics.waiting import eventually
 from testkit.spark import records
-from testkit.spark.jobs import Jobs, places
+from testkit.spark.jobs import Jobs, positions
 from testkit.spark.records import Record, numbered
 
 pytestmark = pytest.mark.more
@@ -71,15 +71,15 @@ def test_bad_json_goes_to_the_errors_table_with_its_bytes_and_the_reason(jobs: J
     bad = [b"{broken", b"\xff\xfe", b'{"id": "not a number"}', b"[1]", b"7", b""]
     sent(topic, [Record(good), *map(Record, bad), Record(None, key=b"tombstone")])
 
-    told = jobs.once(topic, value="json", schema="id BIGINT, name STRING")
+    report = jobs.once(topic, value="json", schema="id BIGINT, name STRING")
 
     assert [row["value"] for row in jobs.rows(topic)] == [{"id": 1, "name": "a"}, None]
     errors = jobs.errors(topic)
     assert [row["value"] for row in errors] == bad
-    assert places(errors) == [(0, n) for n in range(1, 7)]
+    assert positions(errors) == [(0, n) for n in range(1, 7)]
     assert errors[1]["reason"] == "not UTF-8"
     assert {errors[n]["reason"] for n in (0, 2, 3, 4, 5)} == {"not JSON of the table's schema"}
-    assert [(step.records, step.errors) for step in told.steps] == [(8, 6)]
+    assert [(step.records, step.errors) for step in report.steps] == [(8, 6)]
 
 
 class _Killed(Exception):
@@ -112,8 +112,8 @@ def test_a_batch_that_is_made_again_after_a_crash_has_its_errors_once(
     sent(topic, [Record(b'{"id": 2}'), Record(b"{broken too")])
     jobs.once(topic, max_records_per_commit=batch, **options)
 
-    assert places(jobs.rows(topic)) == [(0, 1), (0, 3)]
-    assert places(jobs.errors(topic)) == [(0, 0), (0, 2), (0, 4)]
+    assert positions(jobs.rows(topic)) == [(0, 1), (0, 3)]
+    assert positions(jobs.errors(topic)) == [(0, 0), (0, 2), (0, 4)]
 
 
 def test_a_gap_does_not_make_errors_be_written_again(
@@ -135,7 +135,7 @@ def test_a_gap_does_not_make_errors_be_written_again(
 
     jobs.once(topic, **options)
 
-    assert places(jobs.rows(topic)) == [(1, 1)]
+    assert positions(jobs.rows(topic)) == [(1, 1)]
     assert [(it["kafka"]["partition"], it["kafka"]["offset"], it["until"]) for it in jobs.errors(topic)] == [
         (0, 0, None),
         (1, 0, 1),
@@ -179,10 +179,10 @@ def test_a_snapshot_that_comes_in_between_makes_the_batch_be_written_again(
         publish(table, with_position=with_position)
 
     monkeypatch.setattr(Table, "publish", publish_late)
-    told = jobs.once(topic)
+    report = jobs.once(topic)
 
-    assert told.warnings == [], "the batch was written again, and not the job begun"
-    assert [offset for _, offset in places(jobs.rows(topic))] == [n for n in range(20) if n != 3]
+    assert report.warnings == [], "the batch was written again, and not the job begun"
+    assert [offset for _, offset in positions(jobs.rows(topic))] == [n for n in range(20) if n != 3]
 
 
 def test_records_that_are_gone_are_named_and_the_job_goes_on_behind_them_only_if_asked(
@@ -199,7 +199,7 @@ def test_records_that_are_gone_are_named_and_the_job_goes_on_behind_them_only_if
 
     jobs.once(topic, on_gap="record")
     jobs.once(topic, on_gap="record")
-    assert [offset for _, offset in places(jobs.rows(topic))] == [*range(10), *range(25, 30)]
+    assert [offset for _, offset in positions(jobs.rows(topic))] == [*range(10), *range(25, 30)]
     (gap,) = jobs.errors(topic)
     assert (gap["kafka"]["offset"], gap["until"], gap["value"]) == (10, 25, None)
     assert "offsets 10 to 24" in gap["reason"]
@@ -264,13 +264,13 @@ def test_a_draft_that_is_taken_away_is_written_again(
         monkeypatch.setattr(Table, method, call)
 
     taken_away_before("append")
-    told = jobs.once(topic)
+    report = jobs.once(topic)
     sent(topic, numbered(1, first=2))
     taken_away_before("publish")
-    told_too = jobs.once(topic)
+    second_report = jobs.once(topic)
 
     assert sorted(int(row["value"]) for row in jobs.rows(topic)) == [0, 1, 2]
-    assert told.warnings == told_too.warnings == []
+    assert report.warnings == second_report.warnings == []
 
 
 def test_a_batch_of_which_a_row_is_missing_is_not_committed(
@@ -328,7 +328,7 @@ def test_a_draft_that_is_taken_away_while_it_is_written_is_never_published(
     with pytest.raises(Conflict):
         mine.publish(with_position=True)
     mine.drop_draft()
-    assert places(jobs.rows(topic)) == [(0, 0), (0, 1)]
+    assert positions(jobs.rows(topic)) == [(0, 0), (0, 1)]
 
 
 def test_of_two_jobs_that_begin_a_table_at_once_one_says_where(

@@ -17,7 +17,7 @@ from kwire.pipeline.tables.status import statuses
 from kwire.pipeline.tables.writer import TableWriter
 from kwire.pipeline.topic_state import TopicState
 from testkit.spark import records
-from testkit.spark.jobs import Jobs, places
+from testkit.spark.jobs import Jobs, positions
 from testkit.spark.records import Record, numbered
 
 pytestmark = pytest.mark.more
@@ -59,14 +59,14 @@ def test_a_backfill_adds_what_is_missing_of_its_range_and_nothing_twice(
     before = jobs.position(topic)
     table = jobs.warehouse.spark_name(jobs.plan(topic).table)
     jobs.spark.sql(f"DELETE FROM {table} WHERE kafka.`offset` = 12")
-    assert places(jobs.rows(topic)) == [(0, 11)]
+    assert positions(jobs.rows(topic)) == [(0, 11)]
 
     whole = ({0: 3, 1: 0}, {0: 100, 1: 11})
     assert _backfill(jobs, topic, *whole) == Added(records=22, rows=1, errors=19)
     assert _backfill(jobs, topic, *whole) == Added(records=22, rows=0, errors=0)
 
-    assert places(jobs.rows(topic)) == [(0, 11), (0, 12)]
-    assert places(jobs.errors(topic)) == [*((0, n) for n in (*range(3, 11), 13)), *((1, n) for n in range(11))]
+    assert positions(jobs.rows(topic)) == [(0, 11), (0, 12)]
+    assert positions(jobs.errors(topic)) == [*((0, n) for n in (*range(3, 11), 13)), *((1, n) for n in range(11))]
     assert jobs.position(topic) == before
     jobs.once(topic, value="json", schema="a BIGINT")
     assert len(jobs.rows(topic)) == 2
@@ -79,7 +79,7 @@ def test_a_backfill_leaves_to_the_job_what_is_behind_the_table(jobs: Jobs, topic
 
     assert _backfill(jobs, topic, {0: 0}, {0: 10}) == Added(records=5, rows=0, errors=0)
     jobs.once(topic)
-    assert [offset for _, offset in places(jobs.rows(topic))] == list(range(10))
+    assert [offset for _, offset in positions(jobs.rows(topic))] == list(range(10))
 
 
 def test_a_backfill_by_key_brings_nothing_back_that_was_deleted(jobs: Jobs, topic: str, sent: Sent) -> None:
@@ -108,7 +108,7 @@ def test_errors_that_can_be_decoded_by_now_become_rows_and_go(
     from kwire.pipeline.files import read_avro_schemas
 
     jobs.once(topic, value="confluent-avro", avro=read_avro_schemas(folder, "confluent-avro"))
-    assert places(jobs.errors(topic)) == [(0, 1), (0, 2)]
+    assert positions(jobs.errors(topic)) == [(0, 1), (0, 2)]
     assert "unknown schema id" in jobs.errors(topic)[0]["reason"]
 
     schema_file("schemas/2.avsc", new)
@@ -116,7 +116,7 @@ def test_errors_that_can_be_decoded_by_now_become_rows_and_go(
     assert _redo(jobs, topic) == Redone(errors=1, rows=0, too_old=0)
 
     assert [row["value"] for row in jobs.rows(topic)] == [{"a": 1, "b": None}, {"a": 2, "b": 3}]
-    assert places(jobs.errors(topic)) == [(0, 2)]
+    assert positions(jobs.errors(topic)) == [(0, 2)]
     assert jobs.verify(topic).sound
 
 
@@ -153,7 +153,7 @@ def test_a_redo_by_key_brings_nothing_back_that_was_deleted(jobs: Jobs, topic: s
     assert _redo(jobs, topic) == Redone(errors=4, rows=3, too_old=1)
 
     assert sorted((row["kafka"]["key"], row["value"]["n"]) for row in jobs.rows(topic)) == [(b"b", 2), (b"c", 1)]
-    assert places(jobs.errors(topic)) == [(0, 0)]
+    assert positions(jobs.errors(topic)) == [(0, 0)]
 
 
 def test_a_table_that_nobody_made_is_said_so(jobs: Jobs) -> None:

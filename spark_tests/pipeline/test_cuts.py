@@ -17,7 +17,7 @@ from kwire.pipeline.tables import rows
 from kwire.pipeline.tables.draft import Table
 from kwire.pipeline.tables.position import PROPERTY, Position
 from kwire.pipeline.tables.writer import Counts, TableWriter
-from testkit.spark.jobs import Jobs, places
+from testkit.spark.jobs import Jobs, positions
 from testkit.spark.records import Record
 
 pytestmark = pytest.mark.more
@@ -86,9 +86,9 @@ class Scene:
         """What is lost or doubled."""
         bad = [(0, n) for n in range(1, self._sent_records, 3)]
         good = [(0, n) for n in range(self._sent_records) if n % 3 != 1]
-        if places(self._jobs.errors(self._topic)) != bad:
-            return f"errors {places(self._jobs.errors(self._topic))}"
-        found = places(self._jobs.rows(self._topic))
+        if positions(self._jobs.errors(self._topic)) != bad:
+            return f"errors {positions(self._jobs.errors(self._topic))}"
+        found = positions(self._jobs.rows(self._topic))
         return None if found == good else f"rows {found}"
 
 

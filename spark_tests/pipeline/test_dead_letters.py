@@ -9,7 +9,7 @@ import pytest
 
 from kwire.pipeline.tables.draft import Table
 from testkit.spark import records
-from testkit.spark.jobs import Jobs, places
+from testkit.spark.jobs import Jobs, positions
 from testkit.spark.records import Record
 
 pytestmark = pytest.mark.more
@@ -78,4 +78,4 @@ def test_a_kill_loses_no_letter_and_sends_again_only_what_the_errors_table_has_n
 
     jobs.once(topic, mode="upsert", dead_letter_topic=letters, **_JSON)
     assert len(records.consume(jobs.bootstrap, letters)) == (4 if kill == "errors" else 2)
-    assert places(jobs.errors(topic)) == [(0, 0), (0, 1)]
+    assert positions(jobs.errors(topic)) == [(0, 0), (0, 1)]

@@ -12,13 +12,13 @@ import pytest
 
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.index.fields import NotIndexed, read_fields, with_columns
-from kwire.pipeline.index.query import Freshness, Query, ask
+from kwire.pipeline.index.query import Freshness, Query, execute
 from kwire.pipeline.tables.draft import Table
 from kwire.pipeline.tables.maintain import Upkeep, maintain
 from kwire.pipeline.tables.plan import table_of
 from kwire.pipeline.warehouse import index_table_name
 from testkit.spark.field_values import NOT_INDEXED
-from testkit.spark.jobs import Jobs, places
+from testkit.spark.jobs import Jobs, positions
 from testkit.spark.records import Record, an_hour_ago_ms
 
 pytestmark = pytest.mark.more
@@ -48,18 +48,18 @@ def test_a_record_is_a_row_with_its_fields_and_its_bytes(jobs: Jobs, topic: str,
             Record(None, key=b"gone"),
         ],
     )
-    told = jobs.index_once(topic, FIELDS)
+    report = jobs.index_once(topic, FIELDS)
 
     first, *others = jobs.rows(topic, index_of(topic))
     assert [first[name] for name in ("user_id", "log_id", "price", "ok")] == [7, "l1", 2.0, True]
     assert first["value"] == json.dumps(whole).encode()
     assert (first["kafka"]["key"], first["kafka"]["headers"]) == (b"k", [{"key": "h", "value": b"v"}])
-    assert places(others) == [(0, 1), (0, 2), (0, 3)]
+    assert positions(others) == [(0, 1), (0, 2), (0, 3)]
     for row in others:
         assert [row[name] for name in ("user_id", "log_id", "price", "ok")] == [None] * 4
     assert [row["value"] for row in others] == [b'{"user": null, "log_id": null}', b'{"user": {}}', None]
     assert jobs.errors(topic, index_of(topic)) == []
-    assert [(step.records, step.errors) for step in told.steps] == [(4, 0)]
+    assert [(step.records, step.errors) for step in report.steps] == [(4, 0)]
 
 
 def test_what_has_not_the_fields_types_goes_to_the_errors_table(jobs: Jobs, topic: str, sent: Sent) -> None:
@@ -199,7 +199,7 @@ def test_queries_find_what_a_scan_finds_while_the_job_goes_on(jobs: Jobs, new_to
             where=where,
             **{"limit": 1000, **options},
         )
-        answer = ask(query, now_ms=at)
+        answer = execute(query, now_ms=at)
         return [int(it.key or b"-1") for it in answer.records], answer.freshness
 
     for until in (50, 90, 120):
@@ -207,9 +207,9 @@ def test_queries_find_what_a_scan_finds_while_the_job_goes_on(jobs: Jobs, new_to
         if until != 120:
             jobs.index_once(topic, "user.id,log_id", max_records_per_commit=30)
         there = range(until)
-        found, told = ask_for("user.id = 3")
+        found, freshness = ask_for("user.id = 3")
         assert found == [n for n in there if n % 7 == 3]
-        assert told.lag == ({0: 15, 1: 15} if until == 120 else {0: 0, 1: 0})
+        assert freshness.lag == ({0: 15, 1: 15} if until == 120 else {0: 0, 1: 0})
         assert ask_for("log_id IN ('l5', 'l110', 'l49')")[0] == [n for n in (5, 49, 110) if n in there]
         assert ask_for("user.id > 4 AND NOT log_id = 'l5'", since_ms=at + 40_000)[0] == [
             n for n in there if n % 7 > 4 and n >= 40
@@ -220,8 +220,8 @@ def test_queries_find_what_a_scan_finds_while_the_job_goes_on(jobs: Jobs, new_to
         jobs.warehouse.spark_name(index_of(topic)),
         Upkeep(keep_snapshots_s=0, orphans_older_than_s=None),
     )
-    found, told = ask_for("user.id = 3")
-    assert (found, told.rows, told.offsets) == ([n for n in range(120) if n % 7 == 3], 90, {0: 45, 1: 45})
+    found, freshness = ask_for("user.id = 3")
+    assert (found, freshness.rows, freshness.offsets) == ([n for n in range(120) if n % 7 == 3], 90, {0: 45, 1: 45})
 
 
 def test_values_of_a_megabyte_come_back_whole(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
@@ -231,5 +231,5 @@ def test_values_of_a_megabyte_come_back_whole(jobs: Jobs, new_topic: NewTopic, s
     query = Query(
         topic=topic, bootstrap=jobs.bootstrap, warehouse=jobs.warehouse, table=index_of(topic), where="n >= 6"
     )
-    found = [it.value for it in ask(query, now_ms=0).records]
+    found = [it.value for it in execute(query, now_ms=0).records]
     assert found == [json.dumps({"n": n, "rest": str(n) * (1 << 20)}).encode() for n in (6, 7)]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kwire.pipeline.errors import PipelineError
-from testkit.spark.jobs import Jobs, places
+from testkit.spark.jobs import Jobs, positions
 from testkit.spark.records import Record
 
 pytestmark = pytest.mark.more
@@ -37,7 +37,7 @@ def test_a_schema_is_inferred_once_and_fixed_then(jobs: Jobs, topic: str, sent: 
         nothing,
         {**nothing, "name": "n"},
     ]
-    assert [offset for _, offset in places(jobs.errors(topic))] == [0, 1, 4]
+    assert [offset for _, offset in positions(jobs.errors(topic))] == [0, 1, 4]
 
 
 def test_every_type_comes_through_and_what_is_no_json_of_it_does_not(jobs: Jobs, topic: str, sent: Sent) -> None:
@@ -161,10 +161,10 @@ def test_a_schema_that_does_not_go_with_the_table_is_one_line(jobs: Jobs, schema
     from kwire.pipeline.tables.schemas import additions, read_json_schema
 
     have = read_json_schema("id BIGINT, o STRUCT<x: INT>")
-    with pytest.raises(PipelineError) as told:
+    with pytest.raises(PipelineError) as raised:
         additions(have, read_json_schema(schema))
-    assert said in str(told.value)
-    assert "\n" not in str(told.value)
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
     assert isinstance(have, StructType)
 
 
@@ -207,4 +207,4 @@ def test_fields_that_appear_in_mid_stream_are_added_if_the_table_may_grow(jobs: 
         {**nothing, "id": 5, "later": 5.5},
         {**nothing, "id": 7, "last": 7},
     ]
-    assert [offset for _, offset in places(jobs.errors(topic))] == [3, 5, 6]
+    assert [offset for _, offset in positions(jobs.errors(topic))] == [3, 5, 6]

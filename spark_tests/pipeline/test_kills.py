@@ -15,4 +15,4 @@ def test_killed_jobs_and_brokers_lose_and_double_nothing() -> None:
         account = run(jobs, kills=3, seed=16)
     assert account.kills.total() == 3
     assert account.events > 0
-    assert account.looks > 0
+    assert account.polls > 0

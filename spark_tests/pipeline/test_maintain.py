@@ -9,7 +9,7 @@ import pytest
 
 from kwire.pipeline.job import Job
 from kwire.pipeline.tables.maintain import Upkeep, maintain
-from testkit.spark.jobs import Jobs, Told
+from testkit.spark.jobs import Jobs, RecordedReport
 from testkit.spark.records import Record, numbered
 
 pytestmark = pytest.mark.more
@@ -22,14 +22,14 @@ EVERYTHING = Upkeep(keep_snapshots_s=0, orphans_older_than_s=None)
 def test_upkeep_beside_a_job_loses_nothing_and_leaves_few_files(jobs: Jobs, topic: str, sent: Sent) -> None:
     """The job commits as fast as it can, and so does the upkeep, which expires all that may go."""
     sent(topic, [Record(b"%d" % n, key=b"k%d" % (n % 20)) for n in range(1000)])
-    told = Told()
-    run = jobs.run_of(topic, told, mode="upsert", max_records_per_commit=500)
-    plain = jobs.run_of(topic, told, table=f"{jobs.plan(topic).table}_plain", max_records_per_commit=500)
+    report = RecordedReport()
+    run = jobs.run_of(topic, report, mode="upsert", max_records_per_commit=500)
+    plain = jobs.run_of(topic, report, table=f"{jobs.plan(topic).table}_plain", max_records_per_commit=500)
     failures: list[BaseException] = []
 
     def work() -> None:
         try:
-            Job([run, plain], 20.0, told.warning).work()
+            Job([run, plain], 20.0, report.warning).work()
         except BaseException as error:
             failures.append(error)
 
@@ -46,13 +46,13 @@ def test_upkeep_beside_a_job_loses_nothing_and_leaves_few_files(jobs: Jobs, topi
     kept = maintain(jobs.spark, jobs.warehouse.spark_name(plain.plan.table), EVERYTHING)
 
     assert failures == []
-    assert told.warnings == []
+    assert report.warnings == []
     assert rounds >= 2
     assert kept.added_files <= 1
     for it in (run, plain):
-        report = jobs.verify(topic, it.plan.table)
-        assert report.sound, report.findings
-        assert report.partitions[0].lag == 0
+        verified = jobs.verify(topic, it.plan.table)
+        assert verified.sound, verified.findings
+        assert verified.partitions[0].lag == 0
     assert len(jobs.rows(topic, plain.plan.table)) == 1000
     assert len(jobs.table(topic, plain.plan.table).inspect.data_files()) == 1
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.groups import commit_offsets, fetch_offsets
 from kwire.client.topics import topic_overrides
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.job import Job
 from kwire.pipeline.mirror import driver
@@ -30,7 +30,7 @@ from testkit.clients import confluent
 from testkit.raw import topics
 from testkit.servers import brokers
 from testkit.spark import records
-from testkit.spark.jobs import Running, Told
+from testkit.spark.jobs import RecordedReport, Running
 from testkit.spark.records import Record, Written, numbered
 
 pytestmark = pytest.mark.more
@@ -47,19 +47,19 @@ class Mirrors:
     source: str
     target: str
 
-    def run(self, *names: str, told: Told | None = None, **options: Any) -> MirrorRun:
+    def run(self, *names: str, report: RecordedReport | None = None, **options: Any) -> MirrorRun:
         """`back`: in the other direction."""
         source, target = (self.target, self.source) if options.pop("back", False) else (self.source, self.target)
         given = {"once": True, "interval_s": 0.1, "groups": None, "name": names[0], **options}
         plan = MirrorPlan(source=source, target=target, topics=names, **given)
         plan.check()
-        return MirrorRun(plan, self.spark, f"t{next(_numbers)}", told or Told(), timeout_s=20.0)
+        return MirrorRun(plan, self.spark, f"t{next(_numbers)}", report or RecordedReport(), timeout_s=20.0)
 
-    def once(self, *names: str, **options: Any) -> Told:
+    def once(self, *names: str, **options: Any) -> RecordedReport:
         """Lets a mirror take what there is. Raises what ended it."""
-        told = Told()
-        Job([self.run(*names, told=told, **options)], 20.0, told.warning).work()
-        return told
+        report = RecordedReport()
+        Job([self.run(*names, report=report, **options)], 20.0, report.warning).work()
+        return report
 
     def at_source(self, topic: str) -> list[Written]:
         return records.consume(self.source, topic)
@@ -168,10 +168,10 @@ def test_a_running_mirror_follows_partitions_and_configurations_and_ends_with_it
     mirrors: Mirrors, new_topic: NewTopic
 ) -> None:
     topic = new_topic(config={"retention.ms": "3600000"})
-    told = Told()
-    it = mirrors.run(topic, told=told, once=False, exactly_once=True)
+    report = RecordedReport()
+    it = mirrors.run(topic, report=report, once=False, exactly_once=True)
     it.topics_interval_s = 0.5
-    running = Running(Job([it], 60.0, told.warning), it, told)
+    running = Running(Job([it], 60.0, report.warning), it, report)
     running.thread.start()
     try:
         records.produce(mirrors.source, topic, numbered(3))
@@ -228,10 +228,10 @@ def test_what_retention_took_is_written_down_and_the_mirror_goes_on_behind_it(
     records.delete_records(mirrors.source, topic, {0: 4})
     with pytest.raises(LostRange, match="partition 0 offsets 2 to 3"):
         mirrors.once(topic)
-    told = mirrors.once(topic, on_gap="record")
-    assert told.warnings == [f"topic {topic}: partition 0 offsets 2 to 3 were deleted before they were mirrored"]
+    report = mirrors.once(topic, on_gap="record")
+    assert report.warnings == [f"topic {topic}: partition 0 offsets 2 to 3 were deleted before they were mirrored"]
     assert [it.value for it in mirrors.at_target(topic)] == [b"0", b"1", b"4", b"5"]
     with Cluster(mirrors.target) as target:
-        kept = State.read(KeptTopic(target, f"kwire-mirror-{topic}").all())
-    assert kept.gaps == {TopicPartition(topic, 0): [Gap(0, 2, 4)]}
+        stored = State.read(CompactedTopic(target, f"kwire-mirror-{topic}").all())
+    assert stored.gaps == {TopicPartition(topic, 0): [Gap(0, 2, 4)]}
     assert mirrors.once(topic).warnings == []

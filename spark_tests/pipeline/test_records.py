@@ -13,7 +13,7 @@ from kwire.pipeline.tables.position import LostRange
 from testkit.basics.waiting import eventually
 from testkit.clients.compacted_tables import frequent_cleanings
 from testkit.spark import records
-from testkit.spark.jobs import Jobs, places
+from testkit.spark.jobs import Jobs, positions
 from testkit.spark.records import Record, numbered
 
 pytestmark = pytest.mark.more
@@ -60,22 +60,22 @@ def test_what_was_aborted_is_no_row_and_what_is_open_waits(jobs: Jobs, topic: st
     with _transaction(jobs, topic, b"committed") as producer:
         producer.commit_transaction(30)
 
-    told = jobs.once(topic)
+    report = jobs.once(topic)
     assert [row["value"] for row in jobs.rows(topic)] == [b"plain", b"committed"]
     # 0 plain, 1 and 2 aborted, 3 a marker, 4 committed, 5 a marker: nothing is left behind these.
     assert jobs.position(topic).offsets == {0: 6}
-    assert told.steps[-1].lag == {0: 0}
+    assert report.steps[-1].lag == {0: 0}
 
     sent(topic, [Record(b"before it")])
     with _transaction(jobs, topic, b"open") as producer:
         sent(topic, [Record(b"behind it")])
-        told = jobs.once(topic)
-        assert [(step.records, step.offsets, step.lag) for step in told.steps] == [(1, {0: 7}, {0: 0})]
+        report = jobs.once(topic)
+        assert [(step.records, step.offsets, step.lag) for step in report.steps] == [(1, {0: 7}, {0: 0})]
         jobs.once(topic, table="uncommitted", isolation="read_uncommitted")
         producer.commit_transaction(30)
-    told = jobs.once(topic)
+    report = jobs.once(topic)
     assert [row["value"] for row in jobs.rows(topic)][2:] == [b"before it", b"open", b"behind it"]
-    assert (jobs.position(topic).offsets, told.steps[-1].lag) == ({0: 10}, {0: 0})
+    assert (jobs.position(topic).offsets, report.steps[-1].lag) == ({0: 10}, {0: 0})
     uncommitted = [row["value"] for row in jobs.rows(topic, "uncommitted")]
     assert uncommitted == [b"plain", b"aborted", b"aborted", b"committed", b"before it", b"open", b"behind it"]
 
@@ -104,8 +104,8 @@ def test_markers_alone_move_the_table_on(jobs: Jobs, topic: str, sent: Sent) -> 
     jobs.once(topic)
     with _transaction(jobs, topic, b"aborted") as producer:
         producer.abort_transaction(30)
-    told = jobs.once(topic)
-    assert [(step.records, step.lag) for step in told.steps] == [(0, {0: 0})]
+    report = jobs.once(topic)
+    assert [(step.records, step.lag) for step in report.steps] == [(0, {0: 0})]
     assert jobs.position(topic).offsets == {0: 5}
     assert jobs.once(topic).steps == []
 
@@ -141,8 +141,8 @@ def test_a_topic_that_is_compacted_while_the_job_runs_leaves_no_hole_that_it_wai
         eventually(lambda: len(records.consume(jobs.bootstrap, topic)) <= 27, "the log is compacted")
         sent(topic, segment(60))
         job.until_at({0: 80})
-        assert job.told.steps[-1].lag == {0: 0}
-    assert job.told.warnings == []
+        assert job.report.steps[-1].lag == {0: 0}
+    assert job.report.warnings == []
     left = {(it.partition, it.offset) for it in records.consume(jobs.bootstrap, topic)}
     jobs.once(topic, table="after", max_records_per_commit=30)
 
@@ -150,7 +150,7 @@ def test_a_topic_that_is_compacted_while_the_job_runs_leaves_no_hole_that_it_wai
     assert {row["kafka"]["key"]: row["value"] for row in jobs.rows(topic)} == newest
     after = jobs.rows(topic, "after")
     assert {row["kafka"]["key"]: row["value"] for row in after} == newest
-    assert set(places(after)) <= left, "it may have been compacted once more"
+    assert set(positions(after)) <= left, "it may have been compacted once more"
     assert jobs.position(topic, "after").offsets == {0: 80}
 
 

@@ -24,7 +24,7 @@ from kwire.pipeline.tables.maintain import Upkeep, maintain
 from kwire.pipeline.tables.values import AvroSchemas
 from testkit.basics.waiting import eventually
 from testkit.raw import topics
-from testkit.spark.jobs import Jobs, Running, Told
+from testkit.spark.jobs import Jobs, RecordedReport, Running
 from testkit.spark.records import Record, Written, an_hour_ago_ms, consume, numbered
 
 pytestmark = pytest.mark.more
@@ -48,13 +48,13 @@ def plan_of(jobs: Jobs, source: str, to_topic: str, *, table: bool = False, **op
     return plan
 
 
-def replay(jobs: Jobs, plan: ReplayPlan) -> Told:
+def replay(jobs: Jobs, plan: ReplayPlan) -> RecordedReport:
     """Lets a job replay all. Raises what ended it."""
-    told = Told()
-    run = ReplayRun(plan, jobs.spark, jobs.topics, f"t{next(_numbers)}", told)
-    Job([run], 20.0, told.warning).work()
+    report = RecordedReport()
+    run = ReplayRun(plan, jobs.spark, jobs.topics, f"t{next(_numbers)}", report)
+    Job([run], 20.0, report.warning).work()
     assert run.is_done
-    return told
+    return report
 
 
 def facts(it: Written) -> tuple[Any, ...]:
@@ -89,7 +89,7 @@ def test_a_topic_is_replayed_as_it_was_and_only_once(jobs: Jobs, new_topic: NewT
     sent(source, some_records(300, partitions=3))
     plan = plan_of(jobs, source, target)
 
-    told = replay(jobs, plan)
+    report = replay(jobs, plan)
     assert replay(jobs, plan).steps == []
 
     expected, found = consume(jobs.bootstrap, source), consume(jobs.bootstrap, target)
@@ -101,9 +101,9 @@ def test_a_topic_is_replayed_as_it_was_and_only_once(jobs: Jobs, new_topic: NewT
         assert Counter(map(str, wanted)) == Counter(
             str(facts(it)) for it in found if it.key is None and it.partition == partition
         )
-    assert sum(it.records for it in told.steps) == 300
-    assert told.steps[-1].lag == {0: 0, 1: 0, 2: 0}
-    assert told.warnings == []
+    assert sum(it.records for it in report.steps) == 300
+    assert report.steps[-1].lag == {0: 0, 1: 0, 2: 0}
+    assert report.warnings == []
 
 
 def test_partitions_are_merged_by_time_where_a_key_moved_to_another(
@@ -112,12 +112,12 @@ def test_partitions_are_merged_by_time_where_a_key_moved_to_another(
     """The newest time so far counts: the record that is stamped too early stays behind the one before it."""
     source, target = new_topic(partitions=2), new_topic()
     start_ms = an_hour_ago_ms()
-    places = [(1, 0), (1, 40), (1, 10), (0, 20), (0, 50), (1, 60), (0, 60)]
+    positions = [(1, 0), (1, 40), (1, 10), (0, 20), (0, 50), (1, 60), (0, 60)]
     sent(
         source,
         [
             Record(b"%d" % n, key=b"k", partition=partition, timestamp_ms=start_ms + ms)
-            for n, (partition, ms) in enumerate(places)
+            for n, (partition, ms) in enumerate(positions)
         ],
     )
     replay(jobs, plan_of(jobs, source, target))
@@ -194,12 +194,12 @@ def test_avro_is_written_by_the_tables_newest_schema(jobs: Jobs, new_topic: NewT
 @contextmanager
 def running(jobs: Jobs, plan: ReplayPlan) -> Iterator[Running[ReplayRun]]:
     """A replay in a thread of its own, that has written some of its records and not all."""
-    told = Told()
-    run = ReplayRun(plan, jobs.spark, jobs.topics, f"t{next(_numbers)}", told)
-    found = Running(Job([run], 20.0, told.warning), run, told)
+    report = RecordedReport()
+    run = ReplayRun(plan, jobs.spark, jobs.topics, f"t{next(_numbers)}", report)
+    found = Running(Job([run], 20.0, report.warning), run, report)
     found.thread.start()
     try:
-        eventually(lambda: told.steps or not found.thread.is_alive(), "some records are written", within_s=60)
+        eventually(lambda: report.steps or not found.thread.is_alive(), "some records are written", within_s=60)
         yield found
     finally:
         found.stop()
@@ -213,15 +213,15 @@ def test_a_replay_that_is_stopped_goes_on_where_it_was(jobs: Jobs, new_topic: Ne
     plan = plan_of(jobs, source, target)
     with running(jobs, attrs.evolve(plan, rate_per_s=40.0)) as it:
         it.stop()
-    assert (it.error, it.told.warnings) == (None, [])
+    assert (it.error, it.report.warnings) == (None, [])
     before = consume(jobs.bootstrap, target)
     assert 0 < len(before) < 200
 
     sent(source, some_records(10, partitions=2, seed=2))
-    told = replay(jobs, plan)
+    report = replay(jobs, plan)
 
     # Spark gives a task that it cancels two seconds to end.
-    assert 0 < sum(step.records for step in told.steps) <= 200 - len(before)
+    assert 0 < sum(step.records for step in report.steps) <= 200 - len(before)
     found = consume(jobs.bootstrap, target)
     assert by_key([it for it in found if it.key is not None]) == by_key([it for it in expected if it.key is not None])
     assert len(found) == 200

@@ -48,7 +48,7 @@ def test_a_reader_sees_whole_batches_only_and_never_fewer_rows_than_before(
     sent(topic, values)
     options: dict[str, Any] = {"value": "json", "schema": "id BIGINT", "max_records_per_commit": 30}
     with jobs.running(topic, **options) as job:
-        eventually(lambda: len(job.told.steps) > 0 or not job.thread.is_alive(), "the first commit", within_s=60)
+        eventually(lambda: len(job.report.steps) > 0 or not job.thread.is_alive(), "the first commit", within_s=60)
         reader = threading.Thread(target=count)
         reader.start()
         try:
@@ -56,7 +56,7 @@ def test_a_reader_sees_whole_batches_only_and_never_fewer_rows_than_before(
         finally:
             over.set()
             reader.join(60)
-    steps = job.told.steps
+    steps = job.report.steps
     totals = {sum(step.records - step.errors for step in steps[:end]) for end in range(len(steps) + 1)}
     assert set(seen) <= totals
     assert seen == sorted(seen)
@@ -94,7 +94,7 @@ def test_a_stop_lets_the_batch_be_committed_and_leaves_nothing_behind(
     assert jobs.position(topic).offsets == {0: 100}
     assert jobs.branches(topic) == set()
     assert list(tmp_path.iterdir()) == []
-    assert job.told.warnings == []
+    assert job.report.warnings == []
 
 
 def test_drafts_that_a_killed_job_left_are_removed_by_the_next(jobs: Jobs, topic: str, sent: Sent) -> None:
@@ -156,12 +156,12 @@ def test_a_broker_that_goes_away_is_waited_for(
         job.until_at({0: 5, 1: 5})
         restartable_broker.kill()
         try:
-            eventually(lambda: any("starts again" in it for it in job.told.warnings), "the job notices", within_s=60)
+            eventually(lambda: any("starts again" in it for it in job.report.warnings), "the job notices", within_s=60)
         finally:
             restartable_broker.start()
         records.produce(elsewhere.bootstrap, topic, numbered(10, first=10, partitions=2))
         job.until_at({0: 10, 1: 10})
     assert job.error is None
     assert sorted(int(row["value"]) for row in elsewhere.rows(topic)) == list(range(20))
-    assert all("\n" not in it for it in job.told.warnings)
+    assert all("\n" not in it for it in job.report.warnings)
     assert elsewhere.branches(topic) == set()

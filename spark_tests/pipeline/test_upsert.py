@@ -9,14 +9,14 @@ import pytest
 
 from kwire.pipeline.tables.draft import Table
 from testkit.spark import records
-from testkit.spark.jobs import Jobs, Told, places
+from testkit.spark.jobs import Jobs, RecordedReport, positions
 from testkit.spark.records import Record
 
 NewTopic = Callable[..., str]
 Sent = Callable[..., None]
 
 
-def _upsert(jobs: Jobs, topic: str, **options: Any) -> Told:
+def _upsert(jobs: Jobs, topic: str, **options: Any) -> RecordedReport:
     return jobs.once(topic, **{"mode": "upsert", **options})
 
 
@@ -44,11 +44,11 @@ def test_the_last_value_of_each_key_wins_and_tombstones_delete(jobs: Jobs, topic
             Record(b"of the empty key", key=b""),
         ],
     )
-    told = _upsert(jobs, topic)
+    report = _upsert(jobs, topic)
     assert _by_key(jobs, topic) == {b"a": b"new", b"b": b"b", b"d": b"back", b"": b"of the empty key"}
-    assert places(jobs.errors(topic)) == [(0, 8), (0, 9)]
+    assert positions(jobs.errors(topic)) == [(0, 8), (0, 9)]
     assert {row["reason"] for row in jobs.errors(topic)} == {"no key, and the table is kept by key (--mode upsert)"}
-    assert [(step.records, step.errors) for step in told.steps] == [(11, 2)]
+    assert [(step.records, step.errors) for step in report.steps] == [(11, 2)]
 
     sent(
         topic,
@@ -81,7 +81,7 @@ def test_a_bad_value_leaves_the_row_as_it_was(jobs: Jobs, topic: str, sent: Sent
     sent(topic, [Record(b"{broken", key=b"a"), Record(b"{}", key=b"c"), Record(b"{", key=None)])
     _upsert(jobs, topic, **options)
     assert _by_key(jobs, topic) == {b"a": {"id": 1}, b"c": {"id": None}}
-    assert places(jobs.errors(topic)) == [(0, 1), (0, 2), (0, 3), (0, 5)]
+    assert positions(jobs.errors(topic)) == [(0, 1), (0, 2), (0, 3), (0, 5)]
 
 
 def test_a_batch_that_was_written_and_not_published_is_written_again(

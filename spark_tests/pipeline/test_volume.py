@@ -31,10 +31,10 @@ def test_of_many_values_the_broken_ones_and_only_these_are_errors(
         return whole[: len(whole) // 2] if number in broken else whole
 
     sent(topic, (Record(value(number), key=b"%d" % number, partition=number % PARTITIONS) for number in range(COUNT)))
-    told = jobs.once(topic, value="json", schema="n BIGINT, text STRING", max_records_per_commit=COUNT // 3)
+    report = jobs.once(topic, value="json", schema="n BIGINT, text STRING", max_records_per_commit=COUNT // 3)
 
-    assert len(told.steps) > 2
-    assert (sum(it.records for it in told.steps), sum(it.errors for it in told.steps)) == (COUNT, len(broken))
+    assert len(report.steps) > 2
+    assert (sum(it.records for it in report.steps), sum(it.errors for it in report.steps)) == (COUNT, len(broken))
     table = table_of(topic, None)
     names = (table, errors_table_name(table))
     rows, errors = (jobs.spark.table(jobs.warehouse.spark_name(name)) for name in names)

@@ -1,1 +1,1 @@
-"""What every other room may need, and what knows no broker."""
+"""Helpers for every other room, which do not depend on a broker."""

@@ -1,4 +1,4 @@
-"""All that an answer says of errors."""
+"""The error codes of an answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kwire_protocol.wire import GeneratedMessage
 
 
 def error_codes(answer: Any) -> set[int]:
-    """At any depth, 0 included."""
+    """Returns the error codes at any depth, 0 included."""
     match answer:
         case list():
             return {code for part in answer for code in error_codes(part)}

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def value_of(future: Future[T]) -> T:
-    """What the future was set to."""
+    """Returns the value of the future."""
     assert future.is_set
     try:
         future.__await__().send(None)
@@ -23,7 +23,7 @@ def value_of(future: Future[T]) -> T:
 
 
 def at_once(coroutine: Coroutine[Any, None, T]) -> T:
-    """What a handler answers that has nothing to wait for."""
+    """Returns the answer of a handler that has nothing to wait for."""
     try:
         coroutine.send(None)
     except StopIteration as stop:
@@ -32,7 +32,7 @@ def at_once(coroutine: Coroutine[Any, None, T]) -> T:
 
 
 def acknowledgement(partition: Partition, last_offset: int, acks: int = 1) -> Acknowledgement:
-    """What waits until the append that ends there is acknowledged; it is set where that is so already."""
+    """Returns a future for the acknowledgement of the append that ends there. It is set if that is done already."""
     future = partition.when_committed(last_offset, acks)
     if future is None:
         future = Acknowledgement()

@@ -1,8 +1,8 @@
-"""Holds the workers to their duties while tests run: a call that `kwire.runtime.workers.DUTIES` does not list raises.
+"""Checks the duties of workers while tests run: a call that `kwire.runtime.workers.DUTIES` does not list raises.
 
 The methods of the classes in `OWNED` belong to the event loop. `install` puts a check before each: a worker thread may
 call what its duty lists, and what follows from that within the same call. Threads that are no workers (a test's own,
-the one of `kwire.testing`) stand for the loop.
+the one of `kwire.testing`) count as the loop.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _within = threading.local()
 
 
 def install() -> None:
-    """From now on, for the whole process; once is enough."""
+    """Installs the checks for the whole process, from now on. One call is enough."""
     for owned in OWNED:
         for name, member in list(vars(owned).items()):
             if inspect.isfunction(member) and not name.startswith("_") and not hasattr(member, "__wrapped__"):

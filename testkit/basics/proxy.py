@@ -106,7 +106,7 @@ class Proxy:
                     near.close()
                     continue
                 self._sockets += [near, far]
-            for pass_on, source, sink in ((self._ask, near, far), (self._answer, far, near)):
+            for pass_on, source, sink in ((self._forward_requests, near, far), (self._answer, far, near)):
                 threading.Thread(target=pass_on, args=(source, sink), daemon=True).start()
 
     def _ignore(self, client: socket.socket) -> None:
@@ -115,7 +115,7 @@ class Proxy:
                 pass
         self._close(client, client)
 
-    def _ask(self, client: socket.socket, server: socket.socket) -> None:
+    def _forward_requests(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
             while data := client.recv(1 << 16):
                 self._requests.wait()

@@ -20,7 +20,7 @@ _MOUNT = 'mount -t tmpfs -o "size=$1,nr_inodes=10000" kwire-test "$2" && echo mo
 
 
 class NoTmpfs(Exception):
-    """This machine does not let us; the text is what it says."""
+    """The machine does not allow a tmpfs. The text is the system's message."""
 
 
 class SmallTmpfs:

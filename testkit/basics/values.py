@@ -1,8 +1,8 @@
-"""What the tests write."""
+"""Values of records for tests."""
 
 from __future__ import annotations
 
 
 def numbered(count: int, size: int = 1) -> list[bytes]:
-    """Values that tell where they belong, of at least `size` bytes each."""
+    """Returns numbered values of at least `size` bytes each."""
     return [b"%06d" % number + b"." * (size - 6) for number in range(count)]

@@ -1,4 +1,4 @@
-"""Waiting for what a broker or a client does in its own time: ask again until it is so, or until the deadline."""
+"""Waits for a state of a broker or a client: polls until it is reached, or until the deadline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def eventually(probe: Callable[[], T], what: str, *, within_s: float = PATIENCE_
 
 
 class Deadline:
-    """For loops that must poll a client themselves: `while deadline.not_over("the third record"): ...`."""
+    """A deadline for loops that must poll a client themselves: `while deadline.not_over("the third record"): ...`."""
 
     def __init__(self, within_s: float = PATIENCE_S) -> None:
         self._within_s = within_s

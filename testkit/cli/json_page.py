@@ -18,14 +18,14 @@ class Keys:
     sometimes: set[str] = attrs.field(factory=set)
 
 
-Place = tuple[str, str]
+ObjectPath = tuple[str, str]
 """The kind of an object, and a path such as `headers[].` that leads to an object in it."""
 
 
 @cache
-def page() -> dict[str, dict[Place, Keys]]:
+def page() -> dict[str, dict[ObjectPath, Keys]]:
     """Returns the table of docs/json.md, by command."""
-    listed: dict[str, dict[Place, Keys]] = {}
+    listed: dict[str, dict[ObjectPath, Keys]] = {}
     command = ""
     for line in (REPOSITORY / "docs" / "json.md").read_text(encoding="utf-8").splitlines():
         if not line.startswith("| ") or line.startswith("| command"):
@@ -41,30 +41,30 @@ def page() -> dict[str, dict[Place, Keys]]:
 
 def check_keys(command: str, objects: Iterable[Mapping[str, Any]]) -> None:
     """Asserts that each object is of a kind in the page, with the keys of that kind."""
-    for place, keys in _found(objects):
-        listed = page()[command].get(place)
-        assert listed is not None, f"{command} prints {place}, which is not in docs/json.md"
-        assert keys >= listed.always, f"{command} does not print {listed.always - keys} of docs/json.md in {place}"
+    for path, keys in _found(objects):
+        listed = page()[command].get(path)
+        assert listed is not None, f"{command} prints {path}, which is not in docs/json.md"
+        assert keys >= listed.always, f"{command} does not print {listed.always - keys} of docs/json.md in {path}"
         unlisted = keys - listed.always - listed.sometimes
-        assert not unlisted, f"{command} prints {unlisted} in {place}, which is not in docs/json.md"
+        assert not unlisted, f"{command} prints {unlisted} in {path}, which is not in docs/json.md"
 
 
 def check_all_keys(command: str, objects: Iterable[Mapping[str, Any]]) -> None:
     """Asserts in addition that the objects are of all kinds in the page, and have all keys."""
     objects = list(objects)
     check_keys(command, objects)
-    seen: defaultdict[Place, set[str]] = defaultdict(set)
-    for place, keys in _found(objects):
-        seen[place] |= keys
-    assert seen == {place: it.always | it.sometimes for place, it in page()[command].items()}
+    seen: defaultdict[ObjectPath, set[str]] = defaultdict(set)
+    for path, keys in _found(objects):
+        seen[path] |= keys
+    assert seen == {path: it.always | it.sometimes for path, it in page()[command].items()}
 
 
-def _found(objects: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Place, set[str]]]:
+def _found(objects: Iterable[Mapping[str, Any]]) -> Iterator[tuple[ObjectPath, set[str]]]:
     for it in objects:
         yield from _inside(it, str(it.get("type") or it.get("event") or ""), "")
 
 
-def _inside(it: Mapping[str, Any], kind: str, path: str) -> Iterator[tuple[Place, set[str]]]:
+def _inside(it: Mapping[str, Any], kind: str, path: str) -> Iterator[tuple[ObjectPath, set[str]]]:
     yield (kind, path), it.keys() - {"type", "event"}
     for name, value in it.items():
         for inner in value if isinstance(value, list) else ():

@@ -134,7 +134,7 @@ async def read_all(
 
 
 async def eventually(probe: Callable[[], Any], what: str) -> None:
-    """As waiting.eventually, without holding up the event loop."""
+    """Waits like `waiting.eventually`, without blocking the event loop."""
     end = time.monotonic() + PATIENCE_S
     while not probe():
         assert time.monotonic() < end, f"not within {PATIENCE_S} s: {what}"

@@ -31,7 +31,7 @@ Row = tuple[int, str, str | None]
 
 @contextmanager
 def frequent_cleanings(bootstrap: str) -> Iterator[None]:
-    """Brokers look for dirt ten times a second; by default four times a minute."""
+    """Makes brokers check for dirt ten times a second; the default is four times a minute."""
 
     def alter(operation: AlterConfigOpType, value: str | None) -> None:
         entry = ConfigEntry("log.cleaner.backoff.ms", value, incremental_operation=operation)
@@ -55,7 +55,7 @@ class Table:
     at_ms: int = attrs.field(factory=lambda: round(time.time() * 1000) - 3_600_000)
 
     def write(self, *pairs: tuple[str, str | None]) -> None:
-        """One batch each, which stand in one segment, and not in that of the write before."""
+        """Writes one batch each, all in one segment, which is not that of the previous write."""
         self.at_ms += 2 * SEGMENT_MS
         with producing(self.bootstrap) as producer:
             for key, value in pairs:

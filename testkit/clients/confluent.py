@@ -14,7 +14,7 @@ from testkit.basics.waiting import Deadline
 
 FLUSH_TIMEOUT_S = 20.0
 CALL_TIMEOUT_S = 20.0
-_KNOWS_WITHIN_S = 5.0
+_METADATA_TIMEOUT_S = 5.0
 
 # librdkafka reports lost connections to standard error; tests that stop the broker expect them.
 quiet = logging.getLogger("testkit.librdkafka")
@@ -28,25 +28,25 @@ def producing(bootstrap: str, **config: Any) -> Iterator[Producer]:
     if config.get("enable.idempotence"):
         # librdkafka looks for a broker to give it a producer id once, finds no connection yet, and looks half a second
         # later. It has one when it was asked for something else before.
-        know_the_brokers(producer)
+        fetch_metadata(producer)
     yield producer
     producer.flush(FLUSH_TIMEOUT_S)
 
 
-def know_the_brokers(client: Consumer | Producer, topic: str | None = None) -> None:
-    """Makes a client connect and look up the topic's leaders, so that it need not wait later.
+def fetch_metadata(client: Consumer | Producer, topic: str | None = None) -> None:
+    """Makes a client connect and fetch the topic's leaders, so that it need not wait later.
 
-    Goes on without if no broker answers: one may be down at this moment.
+    Returns without them if no broker answers: one may be down at this moment.
     """
     with suppress(KafkaException):
-        client.list_topics(*(() if topic is None else (topic,)), timeout=_KNOWS_WITHIN_S)
+        client.list_topics(*(() if topic is None else (topic,)), timeout=_METADATA_TIMEOUT_S)
 
 
 @contextmanager
 def consuming(bootstrap: str, *topics: str, **config: Any) -> Iterator[Consumer]:
     """A consumer from the earliest offset; subscribed when topics are given.
 
-    With `group.protocol` consumer, the broker says how often it sends heartbeats.
+    With `group.protocol` consumer, the broker decides the heartbeat interval.
     """
     heartbeats = {} if config.get("group.protocol") == "consumer" else {"heartbeat.interval.ms": 200}
     settings = {

@@ -10,7 +10,7 @@ from testkit.clients.members import shared_out
 
 
 class Moves:
-    """What a member was given and what was taken from it."""
+    """The partitions that a member was assigned, and those that it had to give up."""
 
     def __init__(self) -> None:
         self.given: list[list[int]] = []
@@ -27,7 +27,9 @@ class Moves:
 
 
 def settle(members: list[Consumer], partitions: int, *, most: int) -> list[list[int]]:
-    """Polls the members in turn until they share the partitions of one topic; what each owns."""
+    """Polls the members one after the other until they share the partitions of one topic. Returns the partitions of
+    each.
+    """
     deadline = Deadline()
     owned: list[list[int]] = []
     while not shared_out(owned, partitions, most=most) and deadline.not_over(f"a balance; owned: {owned}"):

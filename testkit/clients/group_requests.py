@@ -65,8 +65,8 @@ def fetch(client: RawClient, version: int, group: str, member: str | None, epoch
         wanted.topic_id = topic_id(client, topic)
     else:
         wanted.name = topic
-    asked = OffsetFetchRequestGroup(group, member, epoch, [wanted])
-    (answer,) = client.call(OffsetFetchRequest(groups=[asked]), version).groups
+    requested = OffsetFetchRequestGroup(group, member, epoch, [wanted])
+    (answer,) = client.call(OffsetFetchRequest(groups=[requested]), version).groups
     return answer.error_code, answer.topics[0].partitions[0].committed_offset if answer.topics else -1
 
 

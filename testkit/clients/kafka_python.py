@@ -73,8 +73,9 @@ def take(consumer: Any, count: int) -> list[Any]:
 
 
 POLL_MS = 5_000
-"""kafka-python 3.0 that ends a poll while its rejoin is under way may never take the new assignment: the next poll sees
-no reason to rejoin any more, and does not ask what came of it. So polls that wait for records wait long."""
+"""The timeout of a poll. If kafka-python 3.0 ends a poll while its rejoin is in progress, it may never take the new
+assignment: the next poll sees no reason to rejoin. So polls that wait for records wait long.
+"""
 
 
 def take_until(
@@ -88,7 +89,7 @@ def take_until(
 
 
 def poll_for_ever(consumer: Any) -> None:
-    """For what must end with an error."""
+    """Polls until an error is raised."""
     take_until(consumer, lambda: False, [], "an error")
 
 

@@ -12,8 +12,8 @@ from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedEr
 from kafka.structs import OffsetAndMetadata
 
 from testkit.clients.kafka_python import SEND_TIMEOUT_S, consuming, producing, reading, take, take_until
-from testkit.clients.transactions.asking import end_offset
 from testkit.clients.transactions.client import Producer, Source, Spot, Taken
+from testkit.clients.transactions.queries import end_offset
 
 
 @attrs.define(eq=False)
@@ -26,7 +26,7 @@ class _Member:
 
     @property
     def metadata(self) -> Any:
-        """What it is in the group; 2.2 knows the group by name only."""
+        """The metadata of this member; in kafka-python 2.2 only the name of its group."""
         return self.consumer.group_metadata() if hasattr(self.consumer, "group_metadata") else self.group
 
 
@@ -55,7 +55,7 @@ class _Producer:
 
 
 class KafkaPython:
-    """As scenes want it."""
+    """The client with the interface of the scenes."""
 
     errors = (KafkaError,)
 

@@ -14,16 +14,16 @@ from collections.abc import Iterable
 from typing import Any
 
 
-class _Teller:
+class _Printer:
     """Prints the partitions when they are others than before."""
 
     def __init__(self) -> None:
-        self._told: list[int] = []
+        self._printed: list[int] = []
 
-    def tell(self, partitions: Iterable[Any]) -> None:
+    def print_changes(self, partitions: Iterable[Any]) -> None:
         now = sorted(partition.partition for partition in partitions)
-        if now != self._told:
-            self._told = now
+        if now != self._printed:
+            self._printed = now
             print(json.dumps(now), flush=True)  # noqa: T201 - this is what it is for
 
 
@@ -31,30 +31,30 @@ def _kafka_python(bootstrap: str, group: str, topic: str, config: dict[str, Any]
     from testkit.clients.kafka_python import consuming
 
     with consuming(bootstrap, topic, group_id=group, **config) as consumer:
-        teller = _Teller()
+        printer = _Printer()
         while True:
             consumer.poll(timeout_ms=2_000)  # long enough for a join: test_kafka_python_groups.py says why
-            teller.tell(consumer.assignment())
+            printer.print_changes(consumer.assignment())
 
 
 def _confluent(bootstrap: str, group: str, topic: str, config: dict[str, Any]) -> None:
     from testkit.clients.confluent import consuming
 
     with consuming(bootstrap, topic, **{"group.id": group, **config}) as consumer:
-        teller = _Teller()
+        printer = _Printer()
         while True:
             consumer.poll(0.05)
-            teller.tell(consumer.assignment())
+            printer.print_changes(consumer.assignment())
 
 
 async def _aiokafka(bootstrap: str, group: str, topic: str, config: dict[str, Any]) -> None:
     from testkit.clients.aio import consuming
 
     async with consuming(bootstrap, topic, group_id=group, **config) as consumer:
-        teller = _Teller()
+        printer = _Printer()
         while True:
             await consumer.getmany(timeout_ms=50)
-            teller.tell(consumer.assignment())
+            printer.print_changes(consumer.assignment())
 
 
 def main() -> None:

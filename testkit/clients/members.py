@@ -18,21 +18,21 @@ class MemberProcess:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self._told: list[list[int]] = []
+        self._reports: list[list[int]] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     @property
     def partitions(self) -> list[int]:
-        """What it owned when it last said something."""
-        return self._told[-1] if self._told else []
+        """The partitions in its last report."""
+        return self._reports[-1] if self._reports else []
 
     def owns(self, count: int) -> bool:
         assert self._process.poll() is None, f"the member ended with {self._process.returncode}"
         return len(self.partitions) == count
 
     def kill(self) -> None:
-        """Lets it crash: it says nothing to the broker."""
+        """Kills the process, which sends nothing to the broker."""
         self._process.kill()
         self._process.wait()
         self._reader.join()
@@ -40,7 +40,7 @@ class MemberProcess:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._told.append(json.loads(line))
+            self._reports.append(json.loads(line))
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def member_process(client: str, bootstrap: str, group: str, topic: str, **config
 
 
 def shared_out(owned: Sequence[Iterable[int]], partitions: int, *, most: int) -> bool:
-    """Whether each of so many partitions has one owner, and each owner between one and `most` of them."""
+    """True if each of so many partitions has one owner, and each owner between one and `most` of them."""
     lists = [list(one) for one in owned]
     everything = sorted(partition for one in lists for partition in one)
     return everything == list(range(partitions)) and all(1 <= len(one) <= most for one in lists)

@@ -26,9 +26,9 @@ _POLL_S = 0.1
 
 
 def make(bootstrap: str, group: str, **config: int | str) -> str:
-    """Configures a share group to begin at the earliest offset, and as `config` says, with underscores for dots.
+    """Configures a share group to begin at the earliest offset, and with `config`, with underscores for dots.
 
-    The broker tells the new values when this returns.
+    Returns when the broker reports the new values.
     """
     wanted: Mapping[str, int | str] = {"share.auto.offset.reset": "earliest", **_dotted(config)}
     for name, value in wanted.items():
@@ -92,7 +92,7 @@ def acknowledge(consumer: ShareConsumer, messages: Iterable[Message], kind: Ackn
 
 
 def commit(consumer: ShareConsumer) -> dict[int, int | None]:
-    """Of each partition, the code of the error with which its acknowledgements were refused, or None."""
+    """Returns the error code of the refused acknowledgements, or None, by partition."""
     return {it.partition: _code(error) for it, error in consumer.commit_sync(20.0).items()}
 
 
@@ -111,7 +111,7 @@ def deliveries(messages: Iterable[Message]) -> list[Delivery]:
 
 
 def ended(bootstrap: str, group: str, topic: str, partition: int = 0) -> int:
-    """How many records of a partition the share coordinator knows that need no delivery any more."""
+    """Returns the number of a partition's records that the share coordinator counts as complete."""
     with share_partition(bootstrap, group, topic, partition) as state:
         _, _, _, start_offset, complete_from_there = state.summary()
     return start_offset + complete_from_there

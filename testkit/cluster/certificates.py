@@ -1,4 +1,4 @@
-"""Certificates for tests of TLS, made anew for each test session."""
+"""Certificates for tests of TLS, created for each test session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 PASSWORD: Final = "secret"
-"""Of the client's key."""
+"""The password of the client's key."""
 
 
 @attrs.frozen

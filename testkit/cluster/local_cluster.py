@@ -53,7 +53,7 @@ class LocalCluster:
         return sorted(it.broker_id for it in self.describe(node_id).brokers if it.is_fenced)
 
     def leaders(self, node_id: int, topic: str) -> list[int]:
-        """The leaders of the partitions, as this node knows them."""
+        """The leaders of the partitions in this node's metadata."""
         with RawClient(self.nodes[node_id].address) as client:
             described = client.call(MetadataRequest([MetadataRequestTopic(name=topic)]), 12).topics[0]
         return [it.leader_id for it in sorted(described.partitions, key=lambda it: it.partition_index)]

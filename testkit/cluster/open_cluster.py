@@ -38,12 +38,12 @@ class OpenBroker(Broker):
         self.inner = super()._open(config, disk, listeners)
         return self.inner
 
-    def run(self, ask: Callable[[Persister], Coroutine[Any, None, T]], *, timeout_s: float = 30.0) -> T:
+    def run(self, call: Callable[[Persister], Coroutine[Any, None, T]], *, timeout_s: float = 30.0) -> T:
         """Runs the coroutine in the loop of the broker."""
         outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
         def begin() -> None:
-            future = begun(ask(self.inner.persister))
+            future = begun(call(self.inner.persister))
             if future.is_set:
                 outcomes.put(future.value)
             else:

@@ -14,10 +14,12 @@ from kwire.config.zookeeper import ZooKeeperConfig
 from kwire.runtime.clock import SystemClock
 
 SESSION_TIMEOUT_MS = 20_000
-"""A node gives up when an answer takes as long, or a TLS handshake. Beside other tests, in a server that has just
-started, either may take seconds."""
+"""The timeout of a node for an answer, or for a TLS handshake. On a busy machine, in a server that has just started,
+either may take seconds.
+"""
 SHORT_SESSION_TIMEOUT_MS = 8_000
-"""Of who is killed. With less, a busy machine sometimes ends it before the node has joined."""
+"""The session timeout of a node that is killed. With less, a busy machine sometimes ends it before the node has joined.
+"""
 
 
 def zookeeper_config(connect: str, **settings: object) -> ZooKeeperConfig:

@@ -59,11 +59,13 @@ def main(
         task = progress.add_task("", total=seconds * seeds)
         for number in range(first, first + seeds):
 
-            def tell(what: str, passed_s: float, number: int = number) -> None:
+            def report_phase(what: str, passed_s: float, number: int = number) -> None:
                 before = (number - first) * seconds
                 progress.update(task, completed=before + passed_s, description=f"seed {number}: {what}")
 
-            accounts.append(run(seconds, number, java=java, descriptors=descriptors, keep=keep, tell=tell))
+            accounts.append(
+                run(seconds, number, java=java, descriptors=descriptors, keep=keep, report_phase=report_phase)
+            )
             if accounts[-1].complaints:
                 break
     _show(accounts, as_json=as_json, console=console)

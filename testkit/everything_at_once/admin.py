@@ -104,7 +104,7 @@ class Admin:
         return int(answer.topics[0].partitions[0].low_watermark)
 
     def move(self, spot: Spot, path: str) -> bool:
-        """Whether the move has begun; False where the disk of that folder is full."""
+        """True if the move has begun; False if the disk of that folder is full."""
         wanted = AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(spot[0], [spot[1]])])
 
         def code(answer: Any) -> int:

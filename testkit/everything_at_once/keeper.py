@@ -1,8 +1,8 @@
-"""A client that has topics of its own, and does with them whatever an administrator and a producer can do.
+"""A client that has topics of its own, and performs every operation of an administrator and a producer on them.
 
-They are made, grown, deleted and made again under the same names; their policies, codecs, flushes and timestamps are
-changed; their records are deleted, and their partitions moved, all while an idempotent producer writes to them. What
-must be in them is told by `story.py`.
+They are created, grown, deleted and created again under the same names; their policies, codecs, flushes and timestamps
+are changed; their records are deleted, and their partitions moved, all while an idempotent producer writes to them.
+`story.py` has the records that must be in them.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from testkit.kills.sigkill.load import RECONNECT
 
 MOST_PARTITIONS = 4
 MOST_RECORDS = 3_000
-"""Of a topic, which is deleted then."""
+"""The maximum number of records of a topic, which is deleted then."""
 MOST_IN_QUEUE = 2_000
 KEYS = 40
 FLUSH_WITHIN_S = 60.0
 _WAITS_FOR_S = 2.0
-"""For what a topic that is to be deleted has not acknowledged yet."""
+"""The timeout for unacknowledged records of a topic that is to be deleted."""
 MARK_HEADER = "mark"
 # A client that still knows the deleted topic of that name, or the topic before it grew, refuses a record with these: at
 # once, or when it has looked at the topic again. With Apache Kafka, librdkafka does so even more often.
-_OF_WHAT_IT_KNEW = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+_UNKNOWN_TOPIC_ERRORS = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 _STORIES_OF_A_KEEPER = 1_000_000
 # A topic's life begins with one of these.
 PROFILES: dict[str, dict[str, str]] = {
@@ -95,7 +95,7 @@ class Topic:
     name: str
     stories: list[Story]
     deletes: bool
-    """Whether its cleanup.policy has delete."""
+    """True if its cleanup.policy has delete."""
     may_age: bool
     may_compact: bool
 
@@ -110,7 +110,7 @@ class Topic:
 
 @attrs.frozen
 class Order:
-    """What a keeper is to do; `names` are those of its topics."""
+    """The instructions of a keeper; `names` are those of its topics."""
 
     bootstrap: str
     number: int
@@ -222,23 +222,23 @@ class Keeper:
                     None if sent.is_tombstone else mark,
                     key,
                     story.spot[1],
-                    on_delivery=partial(self._told, story, sent),
+                    on_delivery=partial(self._on_delivery, story, sent),
                     headers=[(MARK_HEADER, mark)] if sent.is_tombstone else None,
                 )
             except KafkaException as exception:
-                if exception.args[0].code() not in _OF_WHAT_IT_KNEW:
+                if exception.args[0].code() not in _UNKNOWN_TOPIC_ERRORS:
                     raise
                 story.failed += 1
                 with suppress(KafkaException):  # while the broker is away
                     self._producer.list_topics(topic.name, timeout=1.0)
                 break
 
-    def _told(self, story: Story, sent: Sent, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, story: Story, sent: Sent, error: KafkaError | None, message: Message) -> None:
         if not self._is_current(story):
             return  # Nobody knows which of the topics of that name has it.
         if error is not None:
             story.failed += 1
-            if error.code() not in _OF_WHAT_IT_KNEW or not self._had_another(story.spot[0]):
+            if error.code() not in _UNKNOWN_TOPIC_ERRORS or not self._had_another(story.spot[0]):
                 self.reporter.complain(f"{story.spot}: {sent} was refused: {error}")
         else:
             story.acknowledge(sent, int(message.offset() or 0))
@@ -329,7 +329,7 @@ class Keeper:
 
     # -- questions
 
-    def _look(self, topic: Topic) -> None:
+    def _check_topic(self, topic: Topic) -> None:
         for story in topic.stories:
             # In this order: what is deleted in between is no contradiction.
             start = self._admin.offset(story.spot, EARLIEST)
@@ -364,7 +364,7 @@ class Keeper:
         return story.outlived(found, known, start)
 
     def _had_another(self, name: str) -> bool:
-        """Whether a topic of that name was there before."""
+        """True if there was an earlier topic of that name."""
         return any(name == it[0] for it in self._older)
 
     def _is_older(self, name: str, mark: Mark) -> bool:
@@ -384,7 +384,7 @@ class Keeper:
 
     def judge(self) -> None:
         for topic in self._topics.values():
-            self._look(topic)
+            self._check_topic(topic)
             for story in topic.stories:
                 self._check(story)
         self._admin.close()
@@ -417,6 +417,6 @@ _ACTS: dict[Callable[[Keeper, Topic], None], float] = {
     Keeper._change_policy: 0.7,
     Keeper._trim: 2,
     Keeper._move: 3,
-    Keeper._look: 3,
+    Keeper._check_topic: 3,
     Keeper._read: 1.5,
 }

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import attrs
 
-from testkit.clients.transactions.asking import group_offset
+from testkit.clients.transactions.queries import group_offset
 from testkit.everything_at_once.admin import LATEST, Admin
 from testkit.everything_at_once.worker import Reporter
 from testkit.kills.group_ledger import Spot
@@ -39,7 +39,7 @@ class Kept:
     _admin: Admin = attrs.field(init=False)
     _ledger: Ledger = attrs.field(factory=Ledger)
     _running: ExitStack = attrs.field(factory=ExitStack)
-    _told: int = 0
+    _reported: int = 0
     _counted: tuple[int, int] = (0, 0)
 
     def __attrs_post_init__(self) -> None:
@@ -54,13 +54,13 @@ class Kept:
         ends = {spot: self._ledger.end_of(spot) for spot in self.order.spots}
         for spot, known in ends.items():
             self._ledger.check_end(spot, known, self._admin.offset(spot, LATEST))
-        self._tell()
+        self._report()
         time.sleep(_STEP_S)
 
     def settle(self) -> None:
         self._running.close()
         self._admin.close()
-        self._tell()
+        self._report()
 
     def judge(self) -> None:
         order, ledger = self.order, self._ledger
@@ -72,7 +72,7 @@ class Kept:
         found = {spot: group_offset(order.bootstrap, order.group, spot) or 0 for spot in order.spots}
         ledger.check_committed(known, found)
         self._admin.close()
-        self._tell()
+        self._report()
 
     def leave(self) -> None:
         pass
@@ -80,11 +80,11 @@ class Kept:
     def close(self) -> None:
         self._admin.close()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         ledger = self._ledger
-        for complaint in ledger.complaints[self._told :]:
+        for complaint in ledger.complaints[self._reported :]:
             self.reporter.complain(complaint)
-        self._told = len(ledger.complaints)
+        self._reported = len(ledger.complaints)
         now = ledger.acknowledged.total(), ledger.group.deliveries
         self.reporter.count("records acknowledged to kept producers", now[0] - self._counted[0])
         self.reporter.count("records delivered to kept members", now[1] - self._counted[1])

@@ -1,4 +1,4 @@
-"""Makes one race after the other and looks for it in a run: `python -m testkit.everything_at_once.mistakes`."""
+"""Makes one race after the other and checks that a run finds it: `python -m testkit.everything_at_once.mistakes`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ERROR = re.compile(r"^[\s|]*(\w*(?<!Group)(?:Error|Exception): .*)$", re.MULTIL
 
 
 def _gist(complaint: str) -> str:
-    """Of a traceback its error."""
+    """Returns the error of a traceback, and any other complaint as it is."""
     found = _ERROR.search(complaint)
     return (found[1] if found and "Traceback" in complaint else complaint)[:300]
 

@@ -25,21 +25,21 @@ from testkit.raw.client import request_frame
 
 _WAVE_S, _LULL_S = (0.5, 2.0), (0.5, 1.5)
 _STAYS_S = (0.0, 1.0)
-_TURN_S = 0.01
-_MOST_PER_TURN = 40
+_POLL_S = 0.01
+_MOST_PER_POLL = 40
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: the end of the connection is a reset."""
 
-_ASKED = request_frame(ApiVersionsRequest(), 0)
+_REQUEST = request_frame(ApiVersionsRequest(), 0)
 _METADATA = request_frame(MetadataRequest(topics=None), 1)
 # What each says when it is connected: whole requests are answered, and all others wait for the rest.
 _SAYS: dict[str, bytes] = {
     "idle": b"",
-    "half a size": _ASKED[:2],
-    "half a request": _ASKED[: len(_ASKED) // 2],
+    "half a size": _REQUEST[:2],
+    "half a request": _REQUEST[: len(_REQUEST) // 2],
     "a long request that does not come": (1 << 20).to_bytes(4, "big") + bytes(100),
-    "a request": _ASKED,
-    "a request and a half": _ASKED + _METADATA[:-3],
+    "a request": _REQUEST,
+    "a request and a half": _REQUEST + _METADATA[:-3],
     "requests whose answers it leaves": _METADATA * 20,
 }
 
@@ -48,7 +48,7 @@ _SAYS: dict[str, bytes] = {
 class Order:
     bootstrap: str
     most: int
-    """So many connections are open, or wait to be, at a time."""
+    """The number of connections that are open, or wait to be, at a time."""
     seed: int
 
     def __call__(self, reporter: Reporter) -> PassersBy:
@@ -80,20 +80,20 @@ class PassersBy:
     def step(self) -> None:
         """A wave, and the time until the next one."""
         wave_ends_s = time.monotonic() + self._random.uniform(*_WAVE_S)
-        self._look_until(wave_ends_s, self._let_come)
-        self._look_until(time.monotonic() + self._random.uniform(*_LULL_S), lambda: None)
+        self._poll_until(wave_ends_s, self._let_come)
+        self._poll_until(time.monotonic() + self._random.uniform(*_LULL_S), lambda: None)
 
-    def _look_until(self, end_s: float, do: Callable[[], None]) -> None:
+    def _poll_until(self, end_s: float, do: Callable[[], None]) -> None:
         while time.monotonic() < end_s and not self.reporter.is_stopped:
             do()
-            for key, _ in self._selector.select(_TURN_S):
-                self._look(key.data)
+            for key, _ in self._selector.select(_POLL_S):
+                self._check_connection(key.data)
             now = time.monotonic()
             for connection in [it for it in self._open if it.leaves_s <= now]:
                 self._end(connection)
 
     def _let_come(self) -> None:
-        for _ in range(min(self.order.most - len(self._open), self._random.randrange(1, _MOST_PER_TURN))):
+        for _ in range(min(self.order.most - len(self._open), self._random.randrange(1, _MOST_PER_POLL))):
             self._begin()
 
     def _begin(self) -> None:
@@ -108,7 +108,7 @@ class PassersBy:
         self._open.add(connection)
         self._selector.register(sock, selectors.EVENT_WRITE, connection)
 
-    def _look(self, connection: _Connection) -> None:
+    def _check_connection(self, connection: _Connection) -> None:
         sock = connection.sock
         try:
             if not connection.is_connected:

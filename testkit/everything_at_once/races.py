@@ -1,7 +1,7 @@
-"""Races that are put into the broker on purpose, to see that a run finds them.
+"""Races that are put into the broker on purpose, to check that a run finds them.
 
-Each is a mistake that one could make at a place where something runs beside the event loop. What each stands for is the
-text beside it.
+Each is a mistake that one could make in code that runs in parallel to the event loop. The text next to each describes
+it.
 """
 
 from __future__ import annotations

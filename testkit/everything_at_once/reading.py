@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
 
 from testkit.basics.waiting import Deadline
-from testkit.clients.confluent import consuming, know_the_brokers
+from testkit.clients.confluent import consuming, fetch_metadata
 from testkit.kills.group_ledger import Spot
 from testkit.kills.sigkill.load import OF_A_BROKER_AWAY, RECONNECT
 
@@ -22,7 +22,7 @@ _NOT_YET = {
 
 
 def read(bootstrap: str, spot: Spot, end_offset: int, *, committed: bool = False) -> Iterator[Message]:
-    """Every record that is there, until a look at the log's end, at `end_offset` or above, finds nothing more."""
+    """Returns every record, until a check of the log's end, at `end_offset` or above, finds no more."""
     deadline = Deadline(READ_WITHIN_S)
     settings = {
         "check.crcs": True,
@@ -33,7 +33,7 @@ def read(bootstrap: str, spot: Spot, end_offset: int, *, committed: bool = False
         **RECONNECT,
     }
     with consuming(bootstrap, **settings) as consumer:
-        know_the_brokers(consumer, spot[0])
+        fetch_metadata(consumer, spot[0])
         consumer.assign([TopicPartition(*spot, OFFSET_BEGINNING)])
         position = -1
         while deadline.not_over(f"{spot} up to {end_offset}; it stands at {position}"):

@@ -1,7 +1,7 @@
-"""One run: the broker, its clients, what befalls them, and the judgement in the end.
+"""One run: the broker, its clients, the faults, and the checks in the end.
 
-Every choice comes from the seed; when things meet is the system's to say, so a run that failed is repeated as far as
-scheduling lets it be.
+Every choice comes from the seed. The system decides when things coincide, so a run that failed is repeated only as far
+as scheduling allows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire.names.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from testkit.basics.small_tmpfs import NoTmpfs, SmallTmpfs
 from testkit.basics.waiting import eventually
-from testkit.clients.transactions.asking import end_offset, group_offset, is_stable, open_transactions
+from testkit.clients.transactions.queries import end_offset, group_offset, is_stable, open_transactions
 from testkit.everything_at_once import keeper, kept, passers_by, scraper, tinker, transactor, vanishing
 from testkit.everything_at_once.admin import EARLIEST, LATEST, Admin
 from testkit.everything_at_once.reading import read
@@ -46,9 +46,9 @@ TRANSACTORS = 2
 PRODUCERS, MEMBERS = 1, 1
 CONNECTIONS_PER_DESCRIPTOR = 2
 DISK_BYTES = 192 << 20
-"""Of the small file system that one log dir is on; a run writes less in all."""
+"""The size of the small file system of one log dir; a run writes less in all."""
 STOPPED_IN_THE_END = 0.8
-"""From so much of the time on the broker is left alone, so that it has time to show what it does not let go."""
+"""The share of the time after which the broker is left alone, to show what it does not release."""
 SETTLES_WITHIN_S = 60.0
 COMPLAINTS_ENOUGH = 20
 _TICK_S = 0.02
@@ -69,7 +69,9 @@ REBORN_CONFIG = {"internal.segment.bytes": "2000", "segment.ms": "3600000", "ret
 
 @attrs.define
 class Account:
-    """What a run has come to so far. `counts` are operations, by kind; `skipped` is what the machine does not allow."""
+    """The result of a run so far. `counts` are operations, by kind; `skipped` are those that the machine does not
+    allow.
+    """
 
     seed: int
     seconds: float
@@ -77,15 +79,15 @@ class Account:
     complaints: list[str] = attrs.field(factory=list)
     skipped: list[str] = attrs.field(factory=list)
     found_after_s: float | None = None
-    """When the first complaint came."""
+    """The time of the first complaint."""
 
     @property
     def records(self) -> int:
         return sum(count for what, count in self.counts.items() if what.startswith("records acknowledged"))
 
 
-Tell = Callable[[str, float], None]
-"""What is being done, and how much of the time has passed."""
+ReportPhase = Callable[[str, float], None]
+"""A callback with the name of the phase, and the time that has passed."""
 
 
 def run(
@@ -96,7 +98,7 @@ def run(
     mistake: str | None = None,
     descriptors: int | None = None,
     keep: Path | None = None,
-    tell: Tell = lambda what, passed_s: None,
+    report_phase: ReportPhase = lambda what, passed_s: None,
 ) -> Account:
     """`mistake` is one of `mistakes.MISTAKES`; `keep` gets data and log of a run that found something.
 
@@ -106,7 +108,7 @@ def run(
     with folder_of_a_run() as root, ExitStack() as stack:
         disk = _small_disk(root, account, stack)
         folder = root / "third" if disk is None else disk.path / "third"
-        conductor = Conductor(account, root, [root / "second", folder], disk, java, tell, descriptors)
+        conductor = Conductor(account, root, [root / "second", folder], disk, java, report_phase, descriptors)
         if mistake is not None:
             conductor.broker.make(mistake)
         try:
@@ -153,14 +155,14 @@ class Conductor:
     more_folders: Sequence[Path]
     disk: SmallTmpfs | None
     java: JavaHost
-    tell: Tell
+    report_phase: ReportPhase
     descriptors: int | None = None
     broker: BrokerUnderTest = attrs.field(init=False)
     random: random.Random = attrs.field(init=False)
     _began_s: float = attrs.field(factory=time.monotonic)
     _crew: dict[str, Worker] = attrs.field(factory=dict)
     _made: dict[str, Callable[[], MakeWork]] = attrs.field(factory=dict)
-    """How to make the successor of a worker that is killed."""
+    """The factories of successors of killed workers, by name."""
     _vanished: set[int] = attrs.field(factory=set)
     _producers: int = 0
     _ledger: Ledger = attrs.field(init=False)
@@ -214,7 +216,7 @@ class Conductor:
         bootstrap = self.bootstrap
         self._made["kept"] = lambda: kept.Order(bootstrap, self.spots_of_kept, self.group_of_kept, self._seed())
         for number in range(1, KEEPERS + 1):
-            names = [f"keeper-{number}-{place}" for place in range(TOPICS_OF_A_KEEPER)]
+            names = [f"keeper-{number}-{index}" for index in range(TOPICS_OF_A_KEEPER)]
             order = keeper.Order(bootstrap, number, names, folders, self._seed())
             self._made[f"keeper {number}"] = lambda order=order: order  # type: ignore[misc]
         for number in range(TRANSACTORS):
@@ -257,7 +259,7 @@ class Conductor:
     # -- the run
 
     def run(self) -> None:
-        self.tell("starting", 0.0)
+        self.report_phase("starting", 0.0)
         self.broker.start()
         self._make_topics()
         self._warm_up()
@@ -272,7 +274,7 @@ class Conductor:
             self._judge()
 
     def _warm_up(self) -> None:
-        """Has the broker make its own topics, which take memory whatever comes."""
+        """Makes the broker create its internal topics, so that their memory is not counted later."""
         for number in range(TRANSACTORS):
             worker = Worker("warm up", self._transactor(number), self._hear)
             eventually(partial(self._has_warmed_up, worker, number), "the first transactions")
@@ -323,10 +325,10 @@ class Conductor:
             if now >= next_s:
                 kind = chance.choices(list(_TROUBLES), list(_TROUBLES.values()))[0]
                 if now < quiet_s or kind not in _WHICH_END_THE_BROKER:
-                    self.tell(_name(kind), now - self._began_s)
+                    self.report_phase(_name(kind), now - self._began_s)
                     self._befall(kind)
                 next_s = time.monotonic() + chance.uniform(0.1, 2.5)
-            self.tell("load", now - self._began_s)
+            self.report_phase("load", now - self._began_s)
             time.sleep(_TICK_S)
 
     def _befall(self, kind: Callable[[Conductor], None]) -> None:
@@ -414,7 +416,7 @@ class Conductor:
 
     def _kill_over_a_rebirth(self) -> None:
         """A topic that began above 0 is deleted, and made again, and a moment later the broker is killed."""
-        admin, told = Admin(self.bootstrap, _SAYS_WHY_WITHIN_S), list(range(self.random.randrange(3)))
+        admin, numbers = Admin(self.bootstrap, _SAYS_WHY_WITHIN_S), list(range(self.random.randrange(3)))
         spots = [(REBORN, number) for number in range(REBORN_PARTITIONS)]
         try:
             with RawClient(self.bootstrap) as client:
@@ -425,7 +427,7 @@ class Conductor:
                 time.sleep(self.random.random() * 0.1)  # in which a checkpoint may be written, or begun
                 admin.delete(REBORN)
                 admin.create(REBORN, REBORN_PARTITIONS, REBORN_CONFIG)
-                offsets = {spot: [_append(client, spot, b"%d" % number) for number in told] for spot in spots}
+                offsets = {spot: [_append(client, spot, b"%d" % number) for number in numbers] for spot in spots}
             self.broker.kill()
             self._start()
             bounds = {spot: (admin.offset(spot, EARLIEST), admin.offset(spot, LATEST)) for spot in spots}
@@ -433,7 +435,7 @@ class Conductor:
             admin.close()
         self.account.counts["SIGKILLs of the broker"] += 1
         for spot in spots:
-            if offsets[spot] != told or bounds[spot] != (0, len(told)):
+            if offsets[spot] != numbers or bounds[spot] != (0, len(numbers)):
                 self.complain(
                     f"{spot} was deleted and made again; it took records at {offsets[spot]}, and after a SIGKILL it "
                     f"begins and ends at {bounds[spot]}"
@@ -451,36 +453,36 @@ class Conductor:
 
     def _judge(self) -> None:
         complain = self.complain
-        self.tell("settling", self.account.seconds)
+        self.report_phase("settling", self.account.seconds)
         for name in [it for it in self._crew if it.startswith("transactor")]:
             self._crew.pop(name).kill()
         self._all("settle")
         for name in [it for it in self._crew if not it.startswith(("kept", "keeper"))]:
             self._crew.pop(name).close()
         self._rest()
-        self.tell("judging", self.account.seconds)
+        self.report_phase("judging", self.account.seconds)
         self._judge_all()
         if self.account.complaints:
             return
         assert self._before is not None
-        self.tell("looking at what the broker keeps", self.account.seconds)
+        self.report_phase("looking at what the broker keeps", self.account.seconds)
         self._check_usage()
         self._wait_for_moves()
         self._stop()
         folders = self.broker.data_dirs
         with self._in_reach() as copied:
-            self.tell("kwire log check", self.account.seconds)
+            self.report_phase("kwire log check", self.account.seconds)
             self.account.counts["partitions checked"] += judging.check_logs(copied, complain)
-            self.tell("DumpLogSegments", self.account.seconds)
+            self.report_phase("DumpLogSegments", self.account.seconds)
             self.account.counts["files dumped"] += judging.dump_logs(self.java, copied, complain)
-        self.tell("judging after a stop", self.account.seconds)
+        self.report_phase("judging after a stop", self.account.seconds)
         self._start()
         self._judge_all()
-        self.tell("judging after a SIGKILL", self.account.seconds)
+        self.report_phase("judging after a SIGKILL", self.account.seconds)
         self.broker.kill()
         self._start()
         self._judge_all()
-        self.tell("deleting everything", self.account.seconds)
+        self.report_phase("deleting everything", self.account.seconds)
         self._all("leave")
         for worker in self._crew.values():
             worker.close()
@@ -592,7 +594,7 @@ class Conductor:
         return Usage.of(pid)
 
     def end(self) -> None:
-        """Whatever there still is."""
+        """Ends all that still runs."""
         for worker in self._crew.values():
             worker.kill()
         self.broker.check_log()

@@ -1,4 +1,4 @@
-"""Asks for the broker's metrics again and again, which the broker counts in slices between all that changes them."""
+"""Scrapes the broker's metrics again and again, which the broker counts in slices between all that changes them."""
 
 from __future__ import annotations
 

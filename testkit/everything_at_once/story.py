@@ -1,10 +1,10 @@
-"""What must be in one partition of a topic that is compacted, trimmed, aged, and deleted and made again.
+"""The records that must be in one partition of a topic that is compacted, trimmed, aged, deleted and created again.
 
-The story knows no client and no broker: tests hand it numbers. A record's value has a mark (`sigkill/ledger.py`) that
-names the story, that is this very partition of this very topic, and the record's place among those that were sent. What
-the story may promise depends on what the topic was ever told to do:
+The story has no client and no broker: tests pass it numbers. A record's value has a mark (`sigkill/ledger.py`) that
+names the story, which is this partition of this topic, and the record's number among those that were sent. The promises
+of the story depend on the configurations that the topic has ever had:
 
-* nothing was told: every record from the log start on is there, and the log start is where DeleteRecords put it
+* by default: every record from the log start on is there, and the log start is that of the last DeleteRecords
 * `may_age`: retention may have taken records, but only the oldest, without a gap
 * `may_compact`: records may be missing, but of each key neither the latest, nor, if that was a tombstone, the tombstone
   while something older is there
@@ -57,7 +57,7 @@ class Sent(NamedTuple):
 
 @attrs.define(eq=False)
 class Story:
-    """Of one partition; `number` is in the marks of its records."""
+    """The story of one partition; `number` is in the marks of its records."""
 
     spot: Spot
     number: int
@@ -66,19 +66,19 @@ class Story:
     may_compact: bool = False
     sent: int = 0
     failed: int = 0
-    """So many records were given up by their producer, who does not know whether they are there."""
+    """The number of records that their producer gave up: they may be in the log or not."""
     acknowledged: dict[int, Sent] = attrs.field(factory=dict)
-    """By offset."""
+    """The acknowledged records by offset."""
     highest_end: int = 0
     """The log cannot end below."""
     trimmed_in_doubt: int = 0
-    """Here the log begins at most, unless it may age: DeleteRecords was asked for so much."""
+    """The highest possible start of the log, unless it may age: DeleteRecords was requested up to there."""
     _tombstones: dict[bytes, int] = attrs.field(factory=dict)
     """The last one sent of each key, by its sequence."""
     _starts: list[tuple[float, int]] = attrs.field(factory=list)
-    """Since when (s) it is known that the log begins there, or above; a kill may still take it back."""
+    """Times (s) at which the log's start was seen, with that start. A kill may still take it back."""
     _written_start: int = 0
-    """No kill does."""
+    """The lower bound of the log's start that no kill undoes."""
 
     def send(self, key: bytes, *, is_tombstone: bool) -> Sent:
         sent = Sent(self.sent, key, is_tombstone)
@@ -97,7 +97,7 @@ class Story:
         self.highest_end = max(self.highest_end, offset + 1)
 
     def begin_trim(self, offset: int) -> None:
-        """DeleteRecords is about to be asked for."""
+        """Notes that DeleteRecords is about to be sent."""
         self.trimmed_in_doubt = max(self.trimmed_in_doubt, offset)
 
     def trim(self, offset: int, low_watermark: int, now_s: float) -> None:
@@ -107,7 +107,7 @@ class Story:
         self._starts.append((now_s, low_watermark))
 
     def check_bounds(self, start: int, end: int, now_s: float) -> None:
-        """The log's first and last offset, as the broker tells them."""
+        """Checks the log's first and last offset in the broker's response."""
         if end < self.highest_end:
             self._complain(f"ends at {end}, but clients know of records up to {self.highest_end}")
         self.check_start(start, now_s)
@@ -118,7 +118,7 @@ class Story:
         self.highest_end = max(self.highest_end, end)
 
     def check_start(self, start: int, now_s: float) -> None:
-        """The log's first offset, as the broker tells it; to be looked at before each DeleteRecords, too."""
+        """Checks the log's first offset in the broker's response, also before each DeleteRecords."""
         if start < self._written_start:
             self._complain(f"begins at {start}, but began at {self._written_start} for {CHECKPOINTED_WITHIN_S} s")
         left = [it for it in self._starts if it[1] <= start]  # a kill has taken back the others
@@ -129,10 +129,10 @@ class Story:
     def check_records(
         self, seen: Iterable[Seen], known: dict[int, Sent], start: int, is_older: _IsOlder
     ) -> dict[int, Seen]:
-        """A reading from the start to the end. Returns what it found, by offset.
+        """Checks a reading from the start to the end. Returns its records, by offset.
 
-        `known` is what was acknowledged when it began, and `start` the log start when it ended; the mark of another
-        story is all right where `is_older` says so. Call `outlived` with what it returns.
+        `known` are the acknowledged records when it began, and `start` is the log start when it ended; the mark of
+        another story is valid if `is_older` returns True. Call `outlived` with the result.
         """
         found: dict[int, Seen] = {}
         last: Seen | None = None
@@ -163,10 +163,11 @@ class Story:
         return found
 
     def outlived(self, found: dict[int, Seen], known: dict[int, Sent], start: int) -> dict[int, Outlived]:
-        """What a reading found, by its offset, that has lost the tombstone which deleted it.
+        """Returns the records of a reading, by offset, that have lost the tombstone which deleted them.
 
-        One reading proves nothing. It may have passed the record before a cleaning and the tombstone's place after the
-        next one, if it took longer than delete.retention.ms. What two readings have in common was left by a cleaning.
+        One reading proves nothing. It may have passed the record before a cleaning and the tombstone's offset after the
+        next one, if it took longer than delete.retention.ms. Records that two readings have in common were left by a
+        cleaning.
         """
         outlived: dict[int, Outlived] = {}
         if self.may_compact:

@@ -1,4 +1,6 @@
-"""What transactions were begun and ended, and what a reader of committed records must see by that. Knows no client."""
+"""The transactions that were begun and ended, and the records that a reader of committed records must get. Has no
+client.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ class Began:
 
 @attrs.frozen
 class Ended:
-    """As it was to; the producer was told so."""
+    """The transaction ended as requested, and its producer got the response."""
 
     producer: int
     number: int

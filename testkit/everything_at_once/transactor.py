@@ -1,8 +1,8 @@
-"""A transactional producer that is killed in the midst of a transaction, and followed by one of the same name.
+"""A transactional producer that is killed in a transaction, and replaced by one with the same transactional id.
 
-Each transaction writes to some partitions of a topic that is kept, one record to a topic that is compacted, and commits
-an offset of a group of its own: all of it or nothing. What it is about to do, and what it was told, goes to the
-conductor (`transactions.py`), before the first record and after the last answer.
+Each transaction writes to some partitions of a topic without retention, one record to a compacted topic, and commits an
+offset of a group of its own: all of it or nothing. It sends its plan and its results to the conductor
+(`transactions.py`), before the first record and after the last answer.
 
 librdkafka may wait for ever for a coordinator that went away and came back (confluentinc/librdkafka#5456); an alarm
 ends the process then. Another fault of it: an abort forgets the records that wait to be sent once more, and gives their
@@ -40,7 +40,7 @@ LINGERS_FOR_S = 2.5
 class Order:
     bootstrap: str
     number: int
-    """Of the transactional id, which its successors have too."""
+    """The number in the transactional id, which its successors have too."""
     first: int
     """The number of its first transaction."""
     transactional_id: str
@@ -63,7 +63,7 @@ class Transactor:
     _producer: Producer | None = None
     _committed: int = -1
     _unacknowledged: set[Spot] = attrs.field(factory=set)
-    """Of the current transaction's records, one in each."""
+    """The partitions of the current transaction's records, one in each."""
     _consumer: Consumer = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -114,21 +114,21 @@ class Transactor:
         lingers = chance.random() < 0.2
         commits = chance.random() < (0.2 if lingers else 0.8)
         spots = chance.sample(list(order.spots), chance.randrange(1, len(order.spots) + 1))
-        self.reporter.tell(Began(order.number, number, tuple(spots), commits))
+        self.reporter.send(Began(order.number, number, tuple(spots), commits))
         producer.begin_transaction()
         mark = Mark(order.number, number)
         self._unacknowledged = unacknowledged = {*spots, order.balances}
 
-        def told(error: KafkaError | None, message: Message) -> None:
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
             if error is None:
                 unacknowledged.discard((str(message.topic()), int(message.partition() or 0)))
 
         for spot in spots:
             value = mark.value(chance.randbytes(chance.randrange(300)))
-            producer.produce(spot[0], value, partition=spot[1], on_delivery=told)
+            producer.produce(spot[0], value, partition=spot[1], on_delivery=on_delivery)
             producer.poll(0)
         key = b"%d" % order.number
-        producer.produce(order.balances[0], mark.value(b""), key, partition=order.balances[1], on_delivery=told)
+        producer.produce(order.balances[0], mark.value(b""), key, partition=order.balances[1], on_delivery=on_delivery)
         if lingers or chance.random() < 0.3:
             producer.flush(CALL_WITHIN_S)
         if lingers:
@@ -139,7 +139,7 @@ class Transactor:
             producer.commit_transaction(CALL_WITHIN_S)
         else:
             self._abort(producer)
-        self.reporter.tell(Ended(order.number, number))
+        self.reporter.send(Ended(order.number, number))
         self.reporter.count("transactions committed" if commits else "transactions aborted")
         if commits:
             self._committed = number

@@ -52,7 +52,7 @@ _FULL = re.compile(r"others wait.*ulimit -n")
 
 
 class BrokerUnderTest(KwireServe):
-    """With what it says in its log checked as it is said."""
+    """The broker, whose log is checked as it is written."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class BrokerUnderTest(KwireServe):
         self._complain = complain
         self._read_up_to = 0
         self.lines: Counter[str] = Counter()
-        """Of its log, by level."""
+        """The numbers of log lines by level."""
         self.was_full = 0
         """The number of log lines about connections that wait for descriptors."""
 

@@ -1,6 +1,6 @@
-"""Clients that are killed in the midst of their work: idempotent producers, and members of a group.
+"""Clients that are killed at work: idempotent producers, and members of a group.
 
-What they were told goes to the conductor at once, who keeps the ledger: of what they sent last nobody knows anything.
+Their responses are passed to the conductor at once, which has the ledger: the fate of their last requests is unknown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from testkit.clients.confluent import quiet
 from testkit.everything_at_once.worker import Reporter
 from testkit.kills.group_ledger import Spot
 from testkit.kills.sigkill.ledger import Mark
-from testkit.kills.sigkill.load import MEMBERS_ARE_TOLD, RECONNECT
+from testkit.kills.sigkill.load import EXPECTED_MEMBER_ERRORS, RECONNECT
 from testkit.raw.groups import CLASSIC, PROTOCOLS
 
 FLUSH_WITHIN_S = 60.0
@@ -84,14 +84,16 @@ class VanishingProducer:
                 mark = Mark(self.order.number, self._sent[spot])
                 self._sent[spot] += 1
                 value = mark.value(self._random.randbytes(self._random.randrange(200)))
-                self._producer.produce(spot[0], value, partition=spot[1], on_delivery=partial(self._told, spot, mark))
+                self._producer.produce(
+                    spot[0], value, partition=spot[1], on_delivery=partial(self._on_delivery, spot, mark)
+                )
         self._producer.poll(self._random.random() * 0.1)
 
-    def _told(self, spot: Spot, mark: Mark, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, spot: Spot, mark: Mark, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.reporter.complain(f"{spot}: {mark} was refused: {error}")
         else:
-            self.reporter.tell(Acknowledged(spot, int(message.offset() or 0), mark))
+            self.reporter.send(Acknowledged(spot, int(message.offset() or 0), mark))
             self.reporter.count("records acknowledged to producers that vanish")
 
     def settle(self) -> None:
@@ -132,7 +134,7 @@ class VanishingMember:
         self._consumer = self._new()
 
     def _new(self) -> Consumer:
-        """Of either protocol, so that the group changes its kind again and again."""
+        """Returns a member with either protocol, so the group changes its type again and again."""
         protocol = self._random.choice(PROTOCOLS)
         sessions = {"heartbeat.interval.ms": 200, "session.timeout.ms": 1_000} if protocol == CLASSIC else {}
         settings: dict[str, Any] = {
@@ -157,7 +159,7 @@ class VanishingMember:
             error = message.error()
             if error is None:
                 self.reporter.count("records delivered to members that vanish")
-            elif error.code() not in MEMBERS_ARE_TOLD:
+            elif error.code() not in EXPECTED_MEMBER_ERRORS:
                 self.reporter.complain(f"a member was told {error}")
         if self._random.random() < 0.3:
             self._commit()
@@ -169,12 +171,12 @@ class VanishingMember:
         positions = [it for it in self._consumer.position(self._consumer.assignment()) if it.offset >= 0]
         if not positions:
             return
-        self.reporter.tell(Going({(it.topic, it.partition): it.offset for it in positions}))
+        self.reporter.send(Going({(it.topic, it.partition): it.offset for it in positions}))
         try:
             taken = self._consumer.commit(offsets=positions, asynchronous=False)
         except KafkaException:  # not acknowledged, whatever the reason
             return
-        self.reporter.tell(Committed({(it.topic, it.partition): it.offset for it in taken if it.error is None}))
+        self.reporter.send(Committed({(it.topic, it.partition): it.offset for it in taken if it.error is None}))
         self.reporter.count("commits")
 
     def settle(self) -> None:

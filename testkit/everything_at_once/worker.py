@@ -1,8 +1,8 @@
-"""Processes of their own for the clients, and the pipe that each talks through.
+"""Worker processes for the clients, and the pipe of each to the conductor.
 
-A worker does one small piece of work after another until the conductor says that it is enough. Then it settles (flushes
-what it has sent), and judges as often as it is asked to. What it counts and what it complains of goes through the pipe
-at once, so that nothing is lost with a worker that is killed.
+A worker does one small step after the other until the conductor sends a command. Then it settles (flushes its records),
+and judges as often as it is commanded. Its counts and complaints are sent through the pipe at once, so that nothing is
+lost with a worker that is killed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _REPORT_EVERY_S = 0.5
 
 @attrs.frozen
 class Counted:
-    """How often what was done since the last report."""
+    """The numbers of operations since the last report."""
 
     counts: Counter[str]
 
 
 @attrs.frozen
 class Complaint:
-    """What must not be."""
+    """A violation of a promise."""
 
     text: str
 
@@ -48,7 +48,7 @@ class Done:
 
 
 Message: TypeAlias = object
-"""Counted, Complaint, Done, or whatever a kind of worker has for its ledger."""
+"""Counted, Complaint, Done, or a message of a kind of worker for its ledger."""
 
 
 @attrs.define(eq=False)
@@ -61,7 +61,7 @@ class Reporter:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the conductor wants something: the piece of work at hand is the last."""
+        """True if the conductor has sent a command: the current step is the last."""
         return self._pipe.poll()
 
     def count(self, what: str, by: int = 1) -> None:
@@ -70,28 +70,28 @@ class Reporter:
             self.flush()
 
     def complain(self, text: str) -> None:
-        self.tell(Complaint(text))
+        self.send(Complaint(text))
 
-    def tell(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         self._pipe.send(message)
 
     def flush(self) -> None:
         counts, self._counts = self._counts, Counter()
         self._next_report_s = time.monotonic() + _REPORT_EVERY_S
-        self.tell(Counted(counts))
+        self.send(Counted(counts))
 
 
 class Work(Protocol):
-    """What a worker does."""
+    """The work of a worker."""
 
     def step(self) -> None:
         """A piece of work, of a second or so."""
 
     def settle(self) -> None:
-        """Comes to rest: what was sent is acknowledged, or given up. Keeps no connection."""
+        """Waits until all sent records are acknowledged, or given up. Keeps no connection."""
 
     def judge(self) -> None:
-        """Compares what the broker has with what was told. May be called several times. Keeps no connection."""
+        """Compares the broker's data with the acknowledgements. May be called several times. Keeps no connection."""
 
     def leave(self) -> None:
         """Deletes what it made, as far as it is not needed any more."""
@@ -107,13 +107,13 @@ def _main(make: MakeWork, pipe: Connection) -> None:
     reporter = Reporter(pipe)
     try:
         work = make(reporter)
-        reporter.tell(Ready())
+        reporter.send(Ready())
         while not reporter.is_stopped:
             work.step()
         for command in iter(pipe.recv, "close"):
             getattr(work, command)()
             reporter.flush()
-            reporter.tell(Done())
+            reporter.send(Done())
         work.close()
         reporter.flush()
     except (EOFError, BrokenPipeError):
@@ -123,7 +123,7 @@ def _main(make: MakeWork, pipe: Connection) -> None:
 
 
 class Worker:
-    """A process that works, seen by the conductor. `hear` is called with each message but `Ready` and `Done`."""
+    """A worker process, seen from the conductor. `hear` is called with each message except `Ready` and `Done`."""
 
     def __init__(self, name: str, make: MakeWork, hear: Callable[[Message], None]) -> None:
         self.name = name
@@ -141,11 +141,11 @@ class Worker:
 
     @property
     def exit_code(self) -> int | None:
-        """As of `multiprocessing`: minus the number of the signal that ended it."""
+        """The exit code, as in `multiprocessing`: minus the number of the signal that ended it."""
         return self._process.exitcode
 
     def listen(self) -> None:
-        """Takes what the worker has said."""
+        """Receives the messages of the worker."""
         try:
             while self._pipe.poll():
                 self._take(self._pipe.recv())
@@ -153,7 +153,7 @@ class Worker:
             pass
 
     def begin(self, command: str) -> None:
-        """Has it do something; `wait` returns when it is done."""
+        """Begins a command; `wait` returns when it is done."""
         self._pipe.send(command)
 
     def wait(self, what: str) -> None:
@@ -177,7 +177,7 @@ class Worker:
             self._hear(message)
 
     def kill(self) -> None:
-        """SIGKILL, in the midst of whatever it does. What it said before is heard. May be called again."""
+        """Kills it with SIGKILL, in the middle of its work. Earlier messages are received. May be called again."""
         if self._pipe.closed:
             return
         self._process.kill()
@@ -186,7 +186,7 @@ class Worker:
         self._pipe.close()
 
     def close(self) -> None:
-        """Ends it when it has come to rest."""
+        """Ends it after its last command."""
         self._pipe.send("close")
         self._process.join(ANSWERS_WITHIN_S)
         self.kill()

@@ -1,1 +1,1 @@
-"""Brokers and services that answer what a test tells them to."""
+"""Brokers and services that give the answers of a test."""

@@ -1,4 +1,4 @@
-"""`FakeBrokers` at the other end of trio's streams, and time that nobody waits for."""
+"""`FakeBrokers` at the other end of trio's streams, with a virtual clock."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class AsyncScene:
 def with_brokers(
     brokers: FakeBrokers, scenario: Callable[[AsyncScene], Awaitable[None]], *, lockstep: bool = False
 ) -> AsyncScene:
-    """Runs `scenario` beside the brokers. Returns the scene as it was at the end."""
+    """Runs `scenario` with the brokers. Returns the scene as it was at the end."""
 
     async def main() -> AsyncScene:
         async with trio.open_nursery() as nursery:
@@ -109,16 +109,16 @@ def with_brokers(
 
 
 async def fails(
-    asks: Callable[..., Awaitable[Any]], *arguments: Any, kind: type[ClientError], told: str, **more: Any
+    call: Callable[..., Awaitable[Any]], *arguments: Any, kind: type[ClientError], pattern: str, **more: Any
 ) -> None:
-    """Asks, and is told of an error."""
-    with pytest.raises(kind, match=told):
-        await asks(*arguments, **more)
+    """Checks that the call raises an error of this kind, with a message that matches the pattern."""
+    with pytest.raises(kind, match=pattern):
+        await call(*arguments, **more)
 
 
 @contextmanager
 def takes(seconds: float) -> Iterator[None]:
-    """Asserts how much time goes by."""
+    """Asserts how much time passes."""
     started = trio.current_time()
     yield
     assert trio.current_time() - started == pytest.approx(seconds, abs=0.001)

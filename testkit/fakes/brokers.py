@@ -1,6 +1,6 @@
 """A cluster made of functions, behind the client's `connect`: no sockets, no threads, a clock that only sleeps move.
 
-A test says what each request is answered with; what is not said is as in a cluster in good order.
+A test gives the answers of requests; other requests get those of a healthy cluster.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class FakeBrokers:
     newest: dict[int, int] = attrs.field(factory=dict)
     """The newest version that is served, by API key, where it is not ours."""
     down: set[int] = attrs.field(factory=set)
-    asked: list[tuple[int, Any]] = attrs.field(factory=list)
+    received: list[tuple[int, Any]] = attrs.field(factory=list)
     versions: dict[type, int] = attrs.field(factory=dict)
-    """That of the last request of each class."""
+    """The version of the last request of each class."""
     connected: list[int] = attrs.field(factory=list)
     clock: FakeClock = attrs.field(factory=FakeClock)
     trickle_s: float = 0.0
@@ -77,16 +77,16 @@ class FakeBrokers:
         return FakeTransport(self, node_id)
 
     def requests(self, kind: type) -> list[Any]:
-        return [request for _, request in self.asked if isinstance(request, kind)]
+        return [request for _, request in self.received if isinstance(request, kind)]
 
-    def nodes_asked(self, kind: type) -> list[int]:
-        return [node_id for node_id, request in self.asked if isinstance(request, kind)]
+    def receivers_of(self, kind: type) -> list[int]:
+        return [node_id for node_id, request in self.received if isinstance(request, kind)]
 
     def answer(self, node_id: int, request: Any) -> Any:
-        self.asked.append((node_id, request))
-        told = self.answers.get(type(request))
-        if told is not None:
-            return told(node_id, request)
+        self.received.append((node_id, request))
+        respond = self.answers.get(type(request))
+        if respond is not None:
+            return respond(node_id, request)
         match request:
             case MetadataRequest():
                 return self.metadata(request)
@@ -159,7 +159,7 @@ class FakeTransport:
         return count
 
     def take_replies(self) -> bytes:
-        """All of them at once, for whoever carries them elsewhere."""
+        """Returns all replies at once, and removes them."""
         replies = bytes(self._replies)
         self._replies.clear()
         return replies
@@ -189,7 +189,7 @@ class FakeTransport:
             self._replies += writer.getvalue()
 
 
-def in_turn(*answers: Any) -> Answer:
+def in_sequence(*answers: Any) -> Answer:
     """One answer after the other, the last for ever. An exception is raised."""
     given: dict[str, int] = defaultdict(int)
 

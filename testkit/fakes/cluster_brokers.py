@@ -1,4 +1,4 @@
-"""Brokers that have partitions with replicas: they tell of them, and do what `kwire cluster` asks."""
+"""Brokers that have partitions with replicas: they describe them, and perform the requests of `kwire cluster`."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ class ClusterBrokers:
     quorum_leader: int = 2
     min_isr: str = "1"
     refuses: dict[type, int] = attrs.field(factory=dict)
-    copies_per_look: int | None = None
+    copies_per_request: int | None = None
     """Bytes that each new replica copies whenever log dirs are described; None if nothing is ever completed."""
     configs: dict[tuple[int, str], dict[str, str]] = attrs.field(factory=dict)
-    """What was set, by type and name of the resource."""
+    """The changed configurations, by type and name of the resource."""
     network: FakeBrokers = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -120,7 +120,7 @@ class ClusterBrokers:
     def has(
         self, name: str, replicas: Sequence[int], isr: Sequence[int] | None = None, *, leader: int | None = None
     ) -> Replicated:
-        """A partition `topic-0`; in sync everywhere, and led by its first replica, if nothing else is said."""
+        """Adds a partition `topic-0`; by default in sync everywhere, and led by its first replica."""
         topic, _, index = name.rpartition("-")
         it = Replicated(replicas[0] if leader is None else leader, [*replicas], [*(replicas if isr is None else isr)])
         self.partitions[TopicPartition(topic, int(index))] = it
@@ -136,7 +136,7 @@ class ClusterBrokers:
         return it
 
     def does_not_serve(self, request: type[Any], newest: int = -1) -> None:
-        """Only up to this version, or not at all."""
+        """Serves that request only up to version `newest`, by default not at all."""
         self.network.newest[request.api_key] = newest
 
     def requests(self, kind: type) -> list[Any]:
@@ -239,21 +239,21 @@ class ClusterBrokers:
 
     def _alter(self, node_id: int, request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
         assert node_id == self.controller_id
-        ((topic, asked),) = [(topic.name, it) for topic in request.topics for it in topic.partitions]
-        it = self.partitions[TopicPartition(topic, asked.partition_index)]
+        ((topic, requested),) = [(topic.name, it) for topic in request.topics for it in topic.partitions]
+        it = self.partitions[TopicPartition(topic, requested.partition_index)]
         code, why = self.refuses.get(AlterPartitionReassignmentsRequest, 0), None
         if code:
             why = "the broker's own words"
-        elif asked.replicas is None and not (it.adding or it.removing):
+        elif requested.replicas is None and not (it.adding or it.removing):
             code = E.NO_REASSIGNMENT_IN_PROGRESS
-        elif asked.replicas is None:
+        elif requested.replicas is None:
             it.replicas = [node for node in it.replicas if node not in it.adding]
             it.adding, it.removing = [], []
         else:
-            it.adding = [node for node in asked.replicas if node not in it.replicas]
-            it.removing = [node for node in it.replicas if node not in asked.replicas]
-            it.replicas = [*asked.replicas, *it.removing]
-        results = [ReassignablePartitionResponse(asked.partition_index, code, why)]
+            it.adding = [node for node in requested.replicas if node not in it.replicas]
+            it.removing = [node for node in it.replicas if node not in requested.replicas]
+            it.replicas = [*requested.replicas, *it.removing]
+        results = [ReassignablePartitionResponse(requested.partition_index, code, why)]
         return AlterPartitionReassignmentsResponse(responses=[ReassignableTopicResponse(topic, results)])
 
     def _log_dirs(self, node_id: int, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
@@ -265,8 +265,8 @@ class ClusterBrokers:
                     described = DescribeLogDirsPartition(index, it.sizes[node_id])
                     copy = DescribeLogDirsPartition(index, 1, 0, True)
                     topics.append(DescribeLogDirsTopic(topic.topic, [described, copy]))
-                if self.copies_per_look is not None and node_id in it.adding:
-                    self._copy(it, node_id, self.copies_per_look)
+                if self.copies_per_request is not None and node_id in it.adding:
+                    self._copy(it, node_id, self.copies_per_request)
         return DescribeLogDirsResponse(results=[DescribeLogDirsResult(0, "/data", topics)])
 
     def _copy(self, it: Replicated, node_id: int, size: int) -> None:

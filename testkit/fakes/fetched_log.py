@@ -17,7 +17,7 @@ from kwire_protocol.messages.list_offsets import ListOffsetsRequest
 from kwire_protocol.records import read_header
 
 from testkit.fakes.brokers import FakeBrokers
-from testkit.fakes.listed_offsets import told
+from testkit.fakes.listed_offsets import response_of
 
 
 @attrs.define(eq=False)
@@ -35,7 +35,7 @@ class Log:
 
     def __attrs_post_init__(self) -> None:
         self.brokers.answers[FetchRequest] = self.fetch
-        self.brokers.answers[ListOffsetsRequest] = lambda _, request: told(
+        self.brokers.answers[ListOffsetsRequest] = lambda _, request: response_of(
             request, lambda index: (0, self.log_start if request.topics[0].partitions[0].timestamp == -2 else self.end)
         )
 

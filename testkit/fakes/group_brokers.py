@@ -65,12 +65,12 @@ class Group:
     members: list[Any] = attrs.field(factory=list)
     offsets: dict[TopicPartition, int] = attrs.field(factory=dict)
     lags: dict[TopicPartition, int] = attrs.field(factory=dict)
-    """Of a share group."""
+    """The start offsets of a share group."""
     protocol_type: str = "consumer"
     assignor: str = "range"
     node_id: int = 1
     description: streams.TopologyDescription | None = None
-    """Of a streams group's topology."""
+    """The description of a streams group's topology."""
 
 
 @attrs.define(eq=False)
@@ -83,7 +83,7 @@ class GroupBrokers:
     subscribed: set[str] = attrs.field(factory=set)
     """Topics whose offsets cannot be deleted."""
     passing_errors: list[int] = attrs.field(factory=list)
-    """What ListGroups answers before it answers well."""
+    """The error codes of ListGroups before it succeeds."""
     hidden: set[str] = attrs.field(factory=set)
     """Groups that this client may not see."""
     network: FakeBrokers = attrs.field(init=False)
@@ -116,7 +116,7 @@ class GroupBrokers:
         self.logs |= {TopicPartition(name, index): log for index, log in enumerate(logs)}
 
     def requests(self, kind: type) -> list[tuple[int, Any]]:
-        return [(node_id, request) for node_id, request in self.network.asked if isinstance(request, kind)]
+        return [(node_id, request) for node_id, request in self.network.received if isinstance(request, kind)]
 
     def _at(self, node_id: int, group_id: str, kind: str) -> Group | None:
         found = self.groups.get(group_id)
@@ -187,14 +187,14 @@ class GroupBrokers:
         return streams.StreamsGroupDescribeResponse(groups=[found])
 
     def _fetch(self, node_id: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        (asked,) = request.groups
-        it = self.groups.get(asked.group_id)
+        (requested,) = request.groups
+        it = self.groups.get(requested.group_id)
         assert it is None or (it.node_id == node_id and it.kind != "share")
         topics = [
             OffsetFetchResponseTopics(at.topic, partitions=[OffsetFetchResponsePartitions(at.partition, offset)])
             for at, offset in (it.offsets if it else {}).items()
         ]
-        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(asked.group_id, topics)])
+        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(requested.group_id, topics)])
 
     def _commit(self, node_id: int, request: OffsetCommitRequest) -> OffsetCommitResponse:
         it = self.groups.setdefault(request.group_id, Group(state="Empty"))
@@ -203,8 +203,8 @@ class GroupBrokers:
         for topic in request.topics:
             for partition in topic.partitions:
                 it.offsets[TopicPartition(topic.name, partition.partition_index)] = partition.committed_offset
-            told = [OffsetCommitResponsePartition(partition.partition_index) for partition in topic.partitions]
-            response.topics.append(OffsetCommitResponseTopic(topic.name, partitions=told))
+            results = [OffsetCommitResponsePartition(partition.partition_index) for partition in topic.partitions]
+            response.topics.append(OffsetCommitResponseTopic(topic.name, partitions=results))
         return response
 
     def _delete_offsets(self, _: int, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
@@ -212,12 +212,12 @@ class GroupBrokers:
         response = OffsetDeleteResponse()
         for topic in request.topics:
             code = E.GROUP_SUBSCRIBED_TO_TOPIC if topic.name in self.subscribed else E.NONE
-            told = []
+            results = []
             for partition in topic.partitions:
-                told.append(OffsetDeleteResponsePartition(partition.partition_index, code))
+                results.append(OffsetDeleteResponsePartition(partition.partition_index, code))
                 if not code:
                     del it.offsets[TopicPartition(topic.name, partition.partition_index)]
-            response.topics.append(OffsetDeleteResponseTopic(topic.name, told))
+            response.topics.append(OffsetDeleteResponseTopic(topic.name, results))
         return response
 
     def _delete(self, node_id: int, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
@@ -232,9 +232,9 @@ class GroupBrokers:
         return DeleteGroupsResponse(results=[DeletableGroupResult(name)])
 
     def _share_offsets(self, _: int, request: Any) -> share_offsets.DescribeShareGroupOffsetsResponse:
-        (asked,) = request.groups
-        assert asked.topics is None
-        it = self.groups[asked.group_id]
+        (requested,) = request.groups
+        assert requested.topics is None
+        it = self.groups[requested.group_id]
         topics = [
             share_offsets.DescribeShareGroupOffsetsResponseTopic(
                 at.topic,
@@ -246,18 +246,18 @@ class GroupBrokers:
             )
             for at, offset in it.offsets.items()
         ]
-        group = share_offsets.DescribeShareGroupOffsetsResponseGroup(asked.group_id, topics)
+        group = share_offsets.DescribeShareGroupOffsetsResponseGroup(requested.group_id, topics)
         return share_offsets.DescribeShareGroupOffsetsResponse(groups=[group])
 
     def _alter_share_offsets(self, _: int, request: Any) -> alter.AlterShareGroupOffsetsResponse:
         it = self.groups[request.group_id]
         response = alter.AlterShareGroupOffsetsResponse()
         for topic in request.topics:
-            told = []
+            results = []
             for partition in topic.partitions:
                 it.offsets[TopicPartition(topic.topic_name, partition.partition_index)] = partition.start_offset
-                told.append(alter.AlterShareGroupOffsetsResponsePartition(partition.partition_index))
-            response.responses.append(alter.AlterShareGroupOffsetsResponseTopic(topic.topic_name, partitions=told))
+                results.append(alter.AlterShareGroupOffsetsResponsePartition(partition.partition_index))
+            response.responses.append(alter.AlterShareGroupOffsetsResponseTopic(topic.topic_name, partitions=results))
         return response
 
     def _delete_share_offsets(self, _: int, request: Any) -> delete_share.DeleteShareGroupOffsetsResponse:
@@ -266,13 +266,13 @@ class GroupBrokers:
             return delete_share.DeleteShareGroupOffsetsResponse(error_code=E.NON_EMPTY_GROUP)
         names = [topic.topic_name for topic in request.topics]
         it.offsets = {at: offset for at, offset in it.offsets.items() if at.topic not in names}
-        told = [delete_share.DeleteShareGroupOffsetsResponseTopic(name) for name in names]
-        return delete_share.DeleteShareGroupOffsetsResponse(responses=told)
+        results = [delete_share.DeleteShareGroupOffsetsResponseTopic(name) for name in names]
+        return delete_share.DeleteShareGroupOffsetsResponse(responses=results)
 
     def _list_offsets(self, _: int, request: ListOffsetsRequest) -> ListOffsetsResponse:
         response = ListOffsetsResponse()
         for topic in request.topics:
-            told = []
+            results = []
             for it in topic.partitions:
                 at = TopicPartition(topic.name, it.partition_index)
                 first, end = self.logs[at]
@@ -284,8 +284,8 @@ class GroupBrokers:
                     case _:
                         later = [offset for offset, ms in self.times.get(at, {}).items() if ms >= it.timestamp]
                         offset = min(later, default=-1)
-                told.append(ListOffsetsPartitionResponse(it.partition_index, offset=offset))
-            response.topics.append(ListOffsetsTopicResponse(topic.name, told))
+                results.append(ListOffsetsPartitionResponse(it.partition_index, offset=offset))
+            response.topics.append(ListOffsetsTopicResponse(topic.name, results))
         return response
 
 

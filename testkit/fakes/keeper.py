@@ -24,7 +24,7 @@ from kwire.cluster.zookeeper.keeper import (
 
 
 class Loss(Enum):
-    """When the connection is lost: what was asked for arrives or not, the answer does not."""
+    """The outcome of an operation when the connection is lost: the request arrives or not, the answer does not."""
 
     BEFORE = auto()
     AFTER = auto()
@@ -76,8 +76,9 @@ class FakeZooKeeper:
 
 @attrs.define(eq=False)
 class FakeKeeper:
-    """`loses` is asked before each operation, with a description of it. `before` is called then, too, and `after`
-    when it is done."""
+    """A client of ZooKeeper. `loses` is called before each operation, with a description of it, and so is `before`;
+    `after` is called when it is done.
+    """
 
     server: FakeZooKeeper
     session_id: int = 1
@@ -86,7 +87,7 @@ class FakeKeeper:
     after: Callable[[str], None] = lambda _: None
     most_attempts: int = 10
     news: int = 0
-    """How often it was told that something has changed."""
+    """The number of notifications of a change."""
 
     def attempts(self) -> Iterator[None]:
         for _ in range(self.most_attempts):
@@ -137,14 +138,14 @@ class FakeKeeper:
 
     def _watch(self, path: str, watch: bool) -> None:
         if watch:
-            self.server.watchers.setdefault(path, []).append(self._told)
+            self.server.watchers.setdefault(path, []).append(self._on_watch)
 
-    def _told(self) -> None:
+    def _on_watch(self) -> None:
         self.news += 1
 
 
 def losing(what: str, *losses: Loss | None) -> Callable[[str], Loss | None]:
-    """For `loses`: what befalls the first operations whose description has this text."""
+    """Returns a function for `loses`: the first operations whose description has this text get these losses."""
     left = list(losses)
 
     def loses(described: str) -> Loss | None:

@@ -12,7 +12,7 @@ from kwire_protocol.messages.list_offsets import (
 )
 
 
-def told(request: Any, answer: Callable[[int], tuple[int, int]]) -> ListOffsetsResponse:
+def response_of(request: Any, answer: Callable[[int], tuple[int, int]]) -> ListOffsetsResponse:
     """`answer`: partition to error code and offset."""
     (topic,) = request.topics
     partitions = []

@@ -1,4 +1,4 @@
-"""Coordinators of transactions that say what a test tells them to, and the markers that they would write."""
+"""Transaction coordinators that give the answers of a test, and the markers that they would write."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kwire.runtime.futures import Future
 
 
 @attrs.frozen
-class Asked:
-    """What a partition's leader asked."""
+class Enlistment:
+    """A request of a partition's leader to the coordinator."""
 
     transactional_id: str
     producer_id: int
@@ -24,31 +24,31 @@ class Asked:
     adds: bool
 
 
-def _ignore(_asked: Asked) -> None: ...
+def _ignore(_enlistment: Enlistment) -> None: ...
 
 
 @attrs.define(eq=False)
 class FakeTransactions:
-    """Agrees to everything at once, unless `answers` has something else to say; these are used up, one a question."""
+    """A coordinator that agrees to everything at once, unless `answers` has something else, one for each request."""
 
     answers: list[ErrorCode | Future[KafkaError | None] | None] = attrs.field(factory=list)
     """A refusal at once, or what the answer will be in; None agrees."""
-    asked: list[Asked] = attrs.field(factory=list)
-    on_asked: Callable[[Asked], None] = _ignore
+    enlistments: list[Enlistment] = attrs.field(factory=list)
+    on_enlistment: Callable[[Enlistment], None] = _ignore
 
     def enlist(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool
     ) -> Future[KafkaError | None] | None:
-        asked = Asked(transactional_id, producer_id, producer_epoch, topic, index, adds)
-        self.asked.append(asked)
-        self.on_asked(asked)
+        enlistment = Enlistment(transactional_id, producer_id, producer_epoch, topic, index, adds)
+        self.enlistments.append(enlistment)
+        self.on_enlistment(enlistment)
         answer = self.answers.pop(0) if self.answers else None
         if isinstance(answer, ErrorCode):
             raise KafkaError(answer)
         return answer
 
     def stand_in(self, broker: Broker) -> FakeTransactions:
-        """Has partitions and groups of the broker ask this one."""
+        """Makes the partitions and groups of the broker use this coordinator."""
         broker.transactions.enlist = self.enlist  # type: ignore[method-assign]
         return self
 

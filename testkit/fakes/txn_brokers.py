@@ -1,4 +1,4 @@
-"""A made-up cluster with transactions: coordinators, leaders, and what each of them tells."""
+"""A fake cluster with transactions: coordinators, leaders, and their answers."""
 
 from __future__ import annotations
 
@@ -55,12 +55,14 @@ class Coordinated:
     node_id: int = 1
     start_ms: int = 500
     described: bool = True
-    """Whether it is still there when it is to be described."""
+    """True if it still exists when it is to be described."""
 
 
 @attrs.define(eq=False)
 class TxnBrokers:
-    """`leaders` are partitions; `producers` what is open there; `ids` what coordinators know."""
+    """A cluster. `leaders` are partitions; `producers` are the open transactions there; `ids` are those of the
+    coordinators.
+    """
 
     leaders: dict[Partition, int] = attrs.field(factory=dict)
     producers: dict[Partition, list[ProducerState]] = attrs.field(factory=lambda: defaultdict(list))
@@ -68,11 +70,11 @@ class TxnBrokers:
     nodes: list[int] = attrs.field(factory=lambda: [1, 2])
     producer_errors: dict[Partition, int] = attrs.field(factory=dict)
     passing_errors: list[int] = attrs.field(factory=list)
-    """What coordinators answer before they answer well."""
+    """The error codes of coordinators before they succeed."""
     marker_error: int = 0
     unknown_states: list[str] = attrs.field(factory=list)
     ends_meanwhile: set[Partition] = attrs.field(factory=set)
-    """Partitions in which all is over when the coordinators have been asked."""
+    """Partitions whose transactions have ended by the time when the coordinators have answered."""
     network: FakeBrokers = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -104,7 +106,7 @@ class TxnBrokers:
         ]
 
     def requests(self, kind: type) -> list[tuple[int, Any]]:
-        return [(node_id, request) for node_id, request in self.network.asked if isinstance(request, kind)]
+        return [(node_id, request) for node_id, request in self.network.received if isinstance(request, kind)]
 
     def _metadata(self, _: int, request: MetadataRequest) -> MetadataResponse:
         if request.topics is None:

@@ -58,7 +58,7 @@ LATEST_JOIN_VERSION = 9
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer that subscribes to `topics` sends as its metadata for every assignor."""
+    """Returns the metadata that a consumer of `topics` sends for every assignor."""
     w = Writer()
     w.int16(0)
     w.count(len(topics))
@@ -87,28 +87,28 @@ class ShardDriver:
         self.config = config or GroupConfig()
         self.topics = topics or FakeTopics()
         self.settings = ConsumerGroupSettings()
-        """Of all consumer groups."""
+        """The settings of all consumer groups."""
         self.share_settings = ShareGroupSettings()
-        """Of all share groups."""
+        """The settings of all share groups."""
         self.streams_settings = StreamsGroupSettings()
-        """Of all streams groups."""
+        """The settings of all streams groups."""
         self.counts = GroupCounts()
         self.descriptions: DescriptionStore | None = None
-        """What streams groups have described. None if they are not asked."""
+        """The descriptions of streams groups. None if the broker does not request them."""
         self.shard = self.new_shard(None)
         self.now_ms = 0
-        """Of the monotonic clock."""
+        """The time by the monotonic clock."""
         self.wall_ahead_ms = 0
-        """How far the wall clock is ahead of it: a test may set that clock."""
+        """The milliseconds by which the wall clock is ahead: a test may set that clock."""
         self.log: list[LoggedRecord | EndedTransaction] = []
         self.append_error = ErrorCode.NONE
         self.failed_appends = 0
-        """Since the last one that succeeded."""
+        """The number of failed appends since the last successful one."""
         self.unrecorded: set[str] = set()
         """Groups whose latest own record could not be appended."""
         self.replies: dict[object, Any] = {}
         self.to_initialize: list[StatesToInitialize] = []
-        """What the share coordinators are asked for, and have not answered."""
+        """The requests to share coordinators that have no response yet."""
         self.tokens: set[object] = set()
         self._uuids = 0
         self.run(self.shard.loaded(now=self.now))
@@ -171,8 +171,8 @@ class ShardDriver:
                     if isinstance(response, (JoinGroupResponse, SyncGroupResponse)):
                         response.write(Writer(), response.versions[-1])
                     self.replies[token] = response
-                case Initialize(asked):
-                    self.to_initialize.append(asked)
+                case Initialize(states):
+                    self.to_initialize.append(states)
 
     def advance_to(self, now_ms: int) -> None:
         """Moves the time, stopping at every deadline on the way as a real driver does."""
@@ -186,7 +186,7 @@ class ShardDriver:
         self.advance_to(self.now_ms + by_ms)
 
     def restart(self) -> None:
-        """A new shard from the log; whoever was parked is forgotten, as when the process died."""
+        """Makes a new shard from the log; parked requests are dropped, as at the death of the process."""
         if self.descriptions is not None:
             self.descriptions = DescriptionStore(self.descriptions.max_bytes)
         self.shard = self.replayed(descriptions=self.descriptions)
@@ -342,7 +342,7 @@ class ShardDriver:
         return [ErrorCode(partition.error_code) for topic in response.topics for partition in topic.partitions]
 
     def end_transaction(self, producer_id: int = 1, *, committed: bool) -> None:
-        """The marker was appended, whatever `append_error` says."""
+        """Appends the marker, regardless of `append_error`."""
         self.log.append(EndedTransaction(producer_id, committed))
         self.shard.end_transaction(producer_id, committed=committed)
 
@@ -392,7 +392,7 @@ class ShardDriver:
         return answer.topics[0].partitions[0].committed_offset
 
     def stable_offset(self, topic: str, partition: int, *, group: str = GROUP) -> int | ErrorCode:
-        """What a client is told that wants no other offset to be pending: the offset, or the partition's error."""
+        """Returns the answer to a client with `require_stable`: the offset, or the partition's error."""
         wanted = OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])
         request = OffsetFetchRequestGroup(group_id=group, topics=[wanted])
         found = self.shard.fetch_offsets(request, require_stable=True).topics[0].partitions[0]

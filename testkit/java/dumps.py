@@ -22,7 +22,9 @@ _BEFORE_A_SEGMENT = re.compile(r" +-1 is followed by \d+\n")
 
 
 def dump(java: JavaHost, files: Sequence[Path], *options: str, with_gaps: Collection[str] = ()) -> str:
-    """What the tool says; fails on any complaint. In the logs of the topics `with_gaps` offsets may be missing."""
+    """Returns the output of the tool, and fails on any complaint. In the logs of the topics `with_gaps` offsets may be
+    missing.
+    """
     said = java.succeed(java_host.DUMP_LOG, "--files", ",".join(map(str, files)), *options)
     text = said.out + said.err
     for log, gaps in _GAPS.findall(text):
@@ -46,13 +48,13 @@ def assert_kafka_is_content(
     is_renaming: bool = False,
     with_gaps: Collection[str] = (),
 ) -> int:
-    """Has every file of every partition read: records one by one, indexes, aborted transactions, producers.
+    """Reads every file of every partition: records one by one, indexes, aborted transactions, producers.
 
-    Nobody may be writing to them, nor may have been when the broker was killed: there must be no part of a batch.
-    Returns how many files were read. After a clean stop every segment has its indexes; `after_a_crash` the last one has
-    what it had at its last opening, from which recovery makes them again. With `is_renaming`, indexes may still be
-    .swap: a kill of Apache Kafka may come between the renames of a compaction, which its next start completes. Where a
-    log was compacted, or repaired, its topic has to be among those `with_gaps`.
+    The files must not change, and must not have changed when the broker was killed: there must be no part of a batch.
+    Returns the number of files. After a clean stop every segment has its indexes; `after_a_crash` the last one has the
+    indexes of its last opening, from which recovery makes them again. With `is_renaming`, indexes may still be .swap: a
+    kill of Apache Kafka may come between the renames of a compaction, which its next start completes. If a log was
+    compacted, or repaired, its topic has to be among those `with_gaps`.
     """
     folders = sorted(path for data_dir in data_dirs for path in data_dir.iterdir() if topic_of(path) is not None)
     assert folders, f"no partitions in {data_dirs}"

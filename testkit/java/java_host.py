@@ -51,7 +51,7 @@ VERIFY_REPLICAS = "org.apache.kafka.tools.ReplicaVerificationTool"
 
 @attrs.frozen
 class Ended:
-    """How a program ended and what it said."""
+    """The exit code of a program, and its output."""
 
     code: int
     out: str

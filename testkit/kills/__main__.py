@@ -52,7 +52,7 @@ def seed_option() -> Option:
 
 
 def soak(scenario: Scenario[A], kills: int, seed: int, *, what: str) -> None:
-    """With a progress bar, and a table in the end. Ends the process with 1 at the first thing that is wrong.
+    """Runs with a progress bar, and shows a table in the end. Ends the process with 1 at the first failure.
 
     `what` is the name of what is killed.
     """

@@ -1,4 +1,4 @@
-"""What is found to be wrong, by any ledger, client or thread of a lap."""
+"""The complaints of any ledger, client or thread of a lap."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What members of a group were given, and what they committed: pure, tests hand it numbers.
+"""The records that members of a group got, and the offsets that they committed: pure, tests pass it numbers.
 
-Offsets of commits are those to go on at. A coordinator is asked after the ledger: `known` is what the ledger had before
-that, and `found` is the answer.
+Committed offsets are those of the next record. A coordinator is queried after the ledger: `known` is the ledger's state
+before that, and `found` is the answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class GroupLedger:
     committed: dict[Spot, int] = attrs.field(factory=dict)
     """The highest offset whose commit was acknowledged."""
     errors: list[str] = attrs.field(factory=list)
-    """Of members, none of which they should have got."""
+    """The errors of members, none of which they should have got."""
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
     @property
@@ -69,7 +69,9 @@ class GroupLedger:
                 yield f"the commit of {offset} for {spot} was acknowledged, and the group is at {found.get(spot)}"
 
     def ahead(self, found: Mapping[Spot, int]) -> Iterator[str]:
-        """Not for readers of committed records: their position passes markers, too."""
+        """Yields commits beyond the read records. Not for readers of committed records: their position passes markers,
+        too.
+        """
         for spot, offset in found.items():
             if offset > self.positions.get(spot, 0):
                 yield f"the group is at {offset} of {spot}, but was given {self.positions.get(spot, 0)} only"
@@ -82,12 +84,12 @@ class GroupLedger:
     # -- what must be so in the end; `found` are the records of each partition, by offset
 
     def is_behind(self, found: Mapping[Spot, Mapping[int, bytes]]) -> bool:
-        """Whether records are left to read, or to commit."""
+        """True if records are left to read, or to commit."""
         committed = self.known()
         return any(values and committed.get(spot, 0) <= max(values) for spot, values in found.items())
 
     def complaints(self, found: Mapping[Spot, Mapping[int, bytes]]) -> Iterator[str]:
-        """When the group is not behind any more."""
+        """Yields the complaints, when the group is not behind any more."""
         yield from (f"a member was told {it}" for it in self.errors)
         for spot, values in found.items():
             if missed := values.keys() - self.delivered[spot]:

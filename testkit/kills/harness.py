@@ -1,11 +1,11 @@
 """The loop of everything that is killed under load.
 
-A scenario has clients and brokers, ways to kill them, and ledgers of what clients were told. The loop has the rest: the
-kills of a lap and their order, what a run has come to, and what a failure says of its place. A lap is some kills in a
-row with the same topics and clients; then the scenario judges what is left. Laps keep a long run level.
+A scenario has clients and brokers, ways to kill them, and ledgers of the acknowledgements. The loop has the rest: the
+kills of a lap and their order, the result of a run, and the context of a failure. A lap is some kills in a row with the
+same topics and clients; then the scenario checks the final state. Laps bound the data of a long run.
 
-The seed decides which way the next kill takes, and when. When clients and brokers meet it is the system's to say, so a
-run that failed is repeated as far as scheduling lets it be.
+The seed decides the way and the time of the next kill. The system decides when clients and brokers run, so a run that
+failed is repeated only as far as scheduling allows.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ K = TypeVar("K")
 
 @attrs.define
 class Account:
-    """What a run has come to so far. As text it is the whole of it."""
+    """The result of a run so far. Its text is the complete result."""
 
     what: ClassVar[str] = "kills"
     columns: ClassVar[tuple[str, ...]] = ("killed", "times")
-    """Of the table that a long run ends with."""
+    """The columns of the table at the end of a long run."""
     kills: Counter[str] = attrs.field(factory=Counter)
-    """How often each way was taken."""
+    """The number of kills of each way."""
 
     def row(self, way: str) -> tuple[str, ...]:
-        """Of that table."""
+        """The row of that table."""
         return way, f"{self.kills[way]:,}"
 
     @property
     def progress(self) -> str:
-        """Beside the bar of a long run."""
+        """The text next to the progress bar of a long run."""
         return self.outcome
 
     @property
     def outcome(self) -> str:
-        """What was proven."""
+        """The proven results."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ OnKill = Callable[[A], None]
 
 @attrs.define(eq=False)
 class Lap:
-    """Some kills in a row. The scenario asks it which, and hands its complaints to its ledgers."""
+    """Some kills in a row. The scenario gets the kills from it, and its ledgers add to its complaints."""
 
     number: int
     seed: str
@@ -78,9 +78,9 @@ class Lap:
         return random.Random(self.seed)
 
     def kills(self, plan: Iterable[K], way: Callable[[K], str] = str) -> Iterator[K]:
-        """The first of the plan, each counted when the loop over them asks for the next one.
+        """Yields the first kills of the plan, each counted when the loop over them requests the next one.
 
-        `way` is the name of one. Ends the lap at the first complaint.
+        `way` returns the name of a kill. Ends the lap at the first complaint.
         """
         for kill in islice(plan, self.count):
             name = way(kill)
@@ -98,7 +98,7 @@ class Lap:
 
 
 class Scenario(Generic[A]):
-    """What is killed, and what must be true of it."""
+    """The system that is killed, and its promises."""
 
     account: A
     kills_in_lap: int | None = None
@@ -109,12 +109,12 @@ class Scenario(Generic[A]):
         raise NotImplementedError
 
     def state(self) -> str:
-        """What a failure says besides, such as the end of a log."""
+        """The state to add to a failure's message, such as the end of a log."""
         return ""
 
 
 def run(scenario: Scenario[A], *, kills: int, seed: int, on_kill: OnKill[A] = lambda account: None) -> A:
-    """Kills so often. AssertionError tells what is wrong, where, and by which seed."""
+    """Kills that often. Raises AssertionError with the problem, its context and the seed."""
     account, size = scenario.account, scenario.kills_in_lap or kills
     for number, first in enumerate(range(0, kills, size)):
         count = min(size, kills - first)
@@ -129,7 +129,9 @@ def run(scenario: Scenario[A], *, kills: int, seed: int, on_kill: OnKill[A] = la
 
 
 def seed_of_test(variable: str) -> int:
-    """The environment's, or a new one. It is printed, and pytest shows it when the test fails, in whatever way."""
+    """Returns the seed in the environment, or a new one. It is printed, and pytest shows it when the test fails in any
+    way.
+    """
     seed = int(os.environ.get(variable, random.randrange(1 << 32)))
     click.echo(f"{variable}={seed}")
     return seed

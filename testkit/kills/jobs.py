@@ -1,12 +1,12 @@
-"""Jobs and brokers killed at random: what was acknowledged is in the tables and in the copies, once.
+"""Jobs and brokers killed at random: acknowledged records are in the tables and in the copies, once.
 
-A producer writes numbered records to two topics, whatever happens to the broker. One job does four things at once: it
-keeps a table with a row for every record of the one, and a table by key of the other, with tombstones; it mirrors the
+A producer writes numbered records to two topics, also while the broker is down. One job does four things at once: it
+fills a table with a row for every record of the one, and a table by key of the other, with tombstones; it mirrors the
 first topic to a second broker, exactly once; and it replays a third, which was written before. Now and then a value
-cannot be decoded. The job and either broker are killed at random moments. A reader looks at the first table all the
-time, through pyiceberg: the rows of a snapshot are those of its offsets, and never fewer than before. In the end the
-job takes what is left, `verify` compares, and so does a count that knows nothing of it. The copies are read by
-librdkafka, and compared with what was written.
+cannot be decoded. The job and either broker are killed at random moments. A reader polls the first table all the time,
+through pyiceberg: the rows of a snapshot are those of its offsets, and never fewer than before. In the end the job
+processes the rest, `verify` compares, and so does an independent count. The copies are read by librdkafka, and compared
+with the written records.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SCHEMA = "n BIGINT, text STRING"
 REPLAYED_PARTITIONS = 2
 """A replay has a task for each, which lasts as long as it does. The job has more threads than that for all the rest."""
 REPLAYED_PER_KILL, REPLAYED_A_SECOND = 150, 50
-"""So the replay lasts about as long as the kills do."""
+"""The numbers of replayed records, with which the replay lasts about as long as the kills do."""
 
 _READY_WITHIN_S = 180.0
 _DRAINED_WITHIN_S = 120.0
@@ -61,17 +61,17 @@ _VERIFIED_WITHIN_S_PER_KILL = 3.0
 
 @attrs.define
 class Ledger:
-    """What the brokers acknowledged: (partition, offset) of each record, and what it said."""
+    """The acknowledgements of the brokers: (partition, offset) of each record, and its value."""
 
     events: dict[tuple[int, int], int] = attrs.field(factory=dict)
     bad_events: set[tuple[int, int]] = attrs.field(factory=set)
     accounts: dict[bytes, tuple[int, int | None]] = attrs.field(factory=dict)
-    """By key the offset and the number of its newest record; None for a tombstone."""
+    """The offset and the number of the newest record, by key; None for a tombstone."""
 
 
 @attrs.define
 class Load:
-    """A producer that goes on over the broker's death; librdkafka repeats what was not acknowledged."""
+    """A producer that continues after the broker's death; librdkafka retries unacknowledged records."""
 
     bootstrap: str
     seed: int
@@ -112,11 +112,11 @@ class Load:
             if error is not None:
                 self.complaints.add(str(error))
                 return
-            place = (message.partition() or 0, message.offset() or 0)
+            position = (message.partition() or 0, message.offset() or 0)
             if bad:
-                self.ledger.bad_events.add(place)
+                self.ledger.bad_events.add(position)
             else:
-                self.ledger.events[place] = n
+                self.ledger.events[position] = n
 
         producer.produce(EVENTS, value, key=str(n).encode(), on_delivery=delivered)
 
@@ -149,7 +149,7 @@ class JobProcess:
 
     def start(self, *, once: bool = False, verify: tuple[str, ...] = ()) -> None:
         common = {"value": "json", "schema": SCHEMA, "interval_s": 0.2}
-        told = {
+        spec = {
             "bootstrap": self.bootstrap,
             "once": once,
             "verify": list(verify),
@@ -161,7 +161,7 @@ class JobProcess:
             "mirror": [EVENTS],
             "replay": {"topic": PAST, "to_topic": REPLAYED, "rate_per_s": None if once else REPLAYED_A_SECOND},
         }
-        (self.folder / "job.json").write_text(json.dumps(told), encoding="utf-8")
+        (self.folder / "job.json").write_text(json.dumps(spec), encoding="utf-8")
         command = [sys.executable, "-m", "testkit.spark.job_process", str(self.folder)]
         with (self.folder / "job.log").open("a", encoding="utf-8") as log:
             self._log_begins = log.tell()
@@ -212,7 +212,7 @@ class JobProcess:
         assert code == 0, f"the job ended with {code}: {self.log()}"
 
     def stop(self) -> None:
-        """As Ctrl-C does."""
+        """Stops it as Ctrl-C does."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         self.end()
@@ -234,7 +234,7 @@ class Watcher:
 
     warehouse: Warehouse
     complaints: Complaints
-    looks: int = 0
+    polls: int = 0
     _stop: threading.Event = attrs.field(factory=threading.Event)
 
     def work(self) -> None:
@@ -246,15 +246,15 @@ class Watcher:
                 continue
             if found.snapshot_id is None:
                 continue
-            rows = self._look()
+            rows = self._poll()
             if rows is not None:
                 if rows < rows_before:
                     self.complaints.add(f"{rows} rows, and {rows_before} a moment before")
                 rows_before = rows
-                self.looks += 1
+                self.polls += 1
             took_s = time.monotonic() - began_s
 
-    def _look(self) -> int | None:
+    def _poll(self) -> int | None:
         catalog = self.warehouse.pyiceberg_catalog()
         try:
             table = catalog.load_table((NAMESPACE, EVENTS))
@@ -278,7 +278,7 @@ class Watcher:
 @attrs.define
 class Account(harness.Account):
     events: int = 0
-    looks: int = 0
+    polls: int = 0
     replayed: int = 0
 
     @property
@@ -289,7 +289,7 @@ class Account(harness.Account):
     def outcome(self) -> str:
         return (
             f"{self.events:,} events in table and mirror once, each newest account, {self.replayed:,} replayed records "
-            f"once and in order, {self.looks:,} looks"
+            f"once and in order, {self.polls:,} looks"
         )
 
 
@@ -340,7 +340,7 @@ class Jobs(Scenario[Account]):
         count(warehouse, load.ledger)
         compare_copies(source.bootstrap, target.bootstrap, load.ledger, past)
         account.events = len(load.ledger.events)
-        account.looks = watcher.looks
+        account.polls = watcher.polls
         account.replayed = len(past)
 
     def state(self) -> str:
@@ -361,8 +361,8 @@ def count(warehouse: Warehouse, ledger: Ledger) -> None:
     bad = sorted((row["kafka"]["partition"], row["kafka"]["offset"]) for row in errors)
     assert bad == sorted(ledger.bad_events), "errors are lost or doubled"
     newest = sorted((key, n) for key, (_, n) in ledger.accounts.items() if n is not None)
-    kept = sorted((row["kafka"]["key"], row["value"]["n"]) for row in accounts)
-    assert kept == newest, "the accounts are not the newest ones"
+    found_accounts = sorted((row["kafka"]["key"], row["value"]["n"]) for row in accounts)
+    assert found_accounts == newest, "the accounts are not the newest ones"
 
 
 def compare_copies(source: str, target: str, ledger: Ledger, past: Sequence[Record]) -> None:

@@ -1,4 +1,4 @@
-"""What is looked at from outside when the broker has stopped, or has come to rest: files, memory, descriptors."""
+"""The checks from outside when the broker has stopped, or is idle: files, memory, descriptors."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Complain = Callable[[str], None]
 
 @attrs.frozen
 class Usage:
-    """What a process has."""
+    """The resources of a process."""
 
     resident_bytes: int
     descriptors: Counter[str]
-    """What they stand for: a file's path, or `socket`, or another kind of thing without its number."""
+    """The targets of its descriptors: a file's path, or `socket`, or another kind without its number."""
 
     @classmethod
     def of(cls, pid: int) -> Usage:

@@ -1,4 +1,4 @@
-"""Every message there is, as the schemas name it and as Python knows it."""
+"""The catalogue of all messages, with their names in the schemas and in Python."""
 
 from __future__ import annotations
 

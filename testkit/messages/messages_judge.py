@@ -40,7 +40,7 @@ def java_class(entry: Entry) -> str:
 
 @attrs.frozen
 class KafkaApi:
-    """What Kafka's ApiKeys says."""
+    """An entry of Kafka's ApiKeys."""
 
     key: int
     for_clients: bool
@@ -57,20 +57,20 @@ class Judge:
         self.check_json(java_class(entry), version, meant, ours, json_of(entry, value, version, records=False))
 
     def check_json(
-        self, name: str, version: int, meant: dict[str, Any], ours: bytes, told: dict[str, Any] | None = None
+        self, name: str, version: int, meant: dict[str, Any], ours: bytes, expected: dict[str, Any] | None = None
     ) -> None:
-        """The same for any of Kafka's classes. `told` is what its converter makes of `meant`, if that differs."""
-        answer = self._ask(f"{name} {version} {ours.hex()} {json.dumps(meant)}")
+        """The same for any of Kafka's classes. `expected` is its converter's result for `meant`, if that differs."""
+        answer = self._request(f"{name} {version} {ours.hex()} {json.dumps(meant)}")
         assert not answer.startswith("!"), answer
         written, rewritten, is_equal, json_read = answer.split(" ", 3)
-        read, told = json.loads(json_read), meant if told is None else told
-        assert read == told, f"Kafka reads that {difference(read, told)}"
+        read, expected = json.loads(json_read), meant if expected is None else expected
+        assert read == expected, f"Kafka reads that {difference(read, expected)}"
         assert (rewritten, is_equal) == (ours.hex(), "true"), f"Kafka reads something else than {meant}"
         assert written == ours.hex(), f"Kafka writes {meant} otherwise"
 
     def apis(self) -> list[KafkaApi]:
         apis = []
-        for text in self._ask("apis").split(" "):
+        for text in self._request("apis").split(" "):
             key, for_clients, *versions = text.split(",")
             headers = [tuple(map(int, version.split(":"))) for version in versions]
             apis.append(
@@ -78,12 +78,12 @@ class Judge:
             )
         return apis
 
-    def _ask(self, line: str) -> str:
-        asked, answers = self._process.stdin, self._process.stdout
-        assert asked is not None
+    def _request(self, line: str) -> str:
+        stdin, answers = self._process.stdin, self._process.stdout
+        assert stdin is not None
         assert answers is not None
-        asked.write(line + "\n")
-        asked.flush()
+        stdin.write(line + "\n")
+        stdin.flush()
         answer = answers.readline().rstrip("\n")
         assert answer, "the judge is gone"
         return answer

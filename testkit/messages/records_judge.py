@@ -17,25 +17,25 @@ class Judge:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def ask(self, *words: object) -> str:
-        """Kafka's answer; `int(True)` is how a truth is asked."""
-        asked, answers = self._process.stdin, self._process.stdout
-        assert asked is not None
+    def request(self, *words: object) -> str:
+        """Returns Kafka's answer. Booleans are sent as integers."""
+        stdin, answers = self._process.stdin, self._process.stdout
+        assert stdin is not None
         assert answers is not None
-        asked.write(" ".join(str(int(word) if isinstance(word, bool) else word) for word in words) + "\n")
-        asked.flush()
+        stdin.write(" ".join(str(int(word) if isinstance(word, bool) else word) for word in words) + "\n")
+        stdin.flush()
         answer = answers.readline()
         assert answer, "the judge is gone"
         return answer.rstrip("\n")
 
     def batch(self, *words: object) -> bytes:
-        answer = self.ask(*words)
+        answer = self.request(*words)
         assert not answer.startswith("!"), answer
         return bytes.fromhex(answer)
 
     def read(self, batch: bytes) -> tuple[list[int], list[Record]] | None:
-        """What Kafka finds in a batch, or None when it refuses it."""
-        answer = self.ask("read", batch.hex())
+        """Returns the records that Kafka reads in a batch, or None when it refuses it."""
+        answer = self.request("read", batch.hex())
         if answer.startswith("!"):
             return None
         header, *records = answer.split(" ")

@@ -170,7 +170,9 @@ def difference(one: Any, other: Any) -> str:
 
 
 def json_of(entry: Entry, value: Any, version: int, *, records: bool, struct: str | None = None) -> dict[str, Any]:
-    """`records` says whether record bytes are in it: Kafka's converter reads them but does not write them."""
+    """Returns the JSON of a message. With `records`, it includes record bytes: Kafka's converter reads them but does
+    not write them.
+    """
     struct = struct or entry.name
 
     def one(field: Field, element: Any) -> Any:

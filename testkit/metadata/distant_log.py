@@ -18,7 +18,7 @@ from kwire.runtime.futures import Future
 T = TypeVar("T")
 
 NEWS: Final[deque[Callable[[], None]]] = deque()
-"""What is on its way in the world of the test; `answered` lets it arrive, in order."""
+"""The deliveries in flight; `answered` lets them arrive, in order."""
 
 
 @attrs.define(eq=False)
@@ -31,9 +31,9 @@ class DistantLog:
     refuses: OSError | None = None
     snapshot: Snapshot | None = None
     appends: int = 0
-    """How many arrived, those included that came to nothing."""
+    """The number of delivered requests, including those without effect."""
     _ends: list[int] = attrs.field(factory=list)
-    """Of each append."""
+    """The end offset of each append."""
     _watchers: list[Watcher] = attrs.field(factory=list)
 
     @property
@@ -84,7 +84,7 @@ class DistantLog:
 
 
 def somebody_first(log: DistantLog) -> Callable[[], None]:
-    """For `others`: before every other append somebody else is quicker."""
+    """Returns a value for `others`: another writer appends before every second append."""
 
     def append() -> None:
         if log.appends % 2:
@@ -94,7 +94,7 @@ def somebody_first(log: DistantLog) -> Callable[[], None]:
 
 
 def answered(coroutine: Coroutine[Future[Any], None, T]) -> T:
-    """What the coroutine returns, with news that arrive as long as it waits."""
+    """Returns the result of the coroutine, and delivers news as long as it waits."""
     while True:
         try:
             future = coroutine.send(None)

@@ -18,7 +18,7 @@ MIN_ISR = "min.insync.replicas"
 
 @attrs.define
 class ElrCluster(Cluster):
-    """With eligible leader replicas, min.insync.replicas 2, and starts that tell how the last one ended."""
+    """A cluster with eligible leader replicas and min.insync.replicas 2, whose starts report how the last run ended."""
 
     min_isr: int = 2
 

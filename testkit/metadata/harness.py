@@ -93,7 +93,7 @@ def distant_service(
 
 
 is_distant = False
-"""What `service` stands on; see the fixture in conftest.py."""
+"""True if `service` has a distant log; see the fixture in conftest.py."""
 
 
 def service(settings: Mapping[str, str] | None = None, *, brokers: int = 1) -> MetadataService:
@@ -109,7 +109,7 @@ def service(settings: Mapping[str, str] | None = None, *, brokers: int = 1) -> M
 
 
 def record(service: MetadataService, *records: MetadataRecord) -> None:
-    """Puts records into the log that no request of this broker brings about."""
+    """Appends records to the log that no request of this broker causes."""
     answered(service.change(lambda _: (list(records), None)))
 
 
@@ -175,7 +175,7 @@ def context(version: int, *, port: int = 9092) -> Context:
 
 
 def lacks(message: str | None, *facts: str) -> list[str]:
-    """The facts that an error's message does not tell; without facts there must be no message at all."""
+    """Returns the facts that an error's message lacks; without facts there must be no message."""
     if not facts:
         return [] if message is None else [f"no message, but: {message}"]
     return [fact for fact in facts if fact not in (message or "")]

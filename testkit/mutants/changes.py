@@ -1,12 +1,12 @@
-"""Deliberate bugs, made while a test runs by putting something else in the place of a function or an attribute.
+"""Deliberate bugs, made while a test runs by replacing a function or an attribute.
 
-A mutant finds its place by names that are imported: `module:name` or `module:Class.name`. So it survives any change of
-a function's text, and where a name is gone, or is no longer used where the mistake would be made, `at_large` says so:
-then find what the mistake would be today.
+A mutant names its target by an import path: `module:name` or `module:Class.name`. So it survives any change of a
+function's text. If a name is gone, or is no longer used where the mistake would be made, `at_large` reports that: then
+decide what the mistake would be today.
 
     without("module:roll", "durability:settle_names")                roll calls it, and nothing happens
-    instead("module:Log.recovery_point", always(0), seen_by="...")   what one function reads there
-    instead("module:Transaction.fenced", lambda fenced: ...)         for all, made of what stands there
+    instead("module:Log.recovery_point", always(0), seen_by="...")   the value that one function reads there
+    instead("module:Transaction.fenced", lambda fenced: ...)         for all, made from the original
 
 Attributes are replaced as well as functions: a new one is a function of the object.
 """
@@ -24,19 +24,19 @@ from typing import Any, TypeAlias
 import attrs
 
 OURS = ("kwire", "kwire_protocol", "kwire_storage")
-"""Where a mistake is made, and not in testkit: what looks for it must not make it."""
+"""The packages in which mistakes are made. Not testkit: its checks must not make the mistake."""
 
 Function: TypeAlias = Callable[..., Any]
 
 
 @attrs.frozen
 class Change:
-    """`make` gets what stands at `place`, and returns what stands there instead.
+    """`make` gets the function or attribute at `target`, and returns its replacement.
 
     With `seen_by`, the place of a function, only for what that function calls or reads itself.
     """
 
-    place: str
+    target: str
     make: Callable[[Any], Any]
     seen_by: str | None = None
 
@@ -50,23 +50,23 @@ class Mutant:
     change: Change
 
 
-def instead(place: str, make: Callable[[Any], Any], *, seen_by: str | None = None) -> Change:
-    return Change(place, make, seen_by)
+def instead(target: str, make: Callable[[Any], Any], *, seen_by: str | None = None) -> Change:
+    return Change(target, make, seen_by)
 
 
-def without(caller: str, place: str) -> Change:
-    """The caller's calls of the function at `place` do nothing."""
-    return Change(place, always(None), caller)
+def without(caller: str, target: str) -> Change:
+    """Makes the caller's calls of the function at `target` do nothing."""
+    return Change(target, always(None), caller)
 
 
 def always(value: object) -> Callable[[Any], Function]:
-    """For `make`: a function that returns, or an attribute that is, `value`."""
+    """Returns a `make` for a function that returns `value`, or for an attribute with this value."""
     return lambda _: lambda *_args, **_kwargs: value
 
 
 @attrs.define
 class Made:
-    """How often a mistake was made; a constant that is another counts as made once."""
+    """The number of times that a mistake was made; a replaced constant counts as once."""
 
     times: int = 0
 
@@ -74,7 +74,7 @@ class Made:
 @contextmanager
 def at_large(change: Change) -> Iterator[Made]:
     """The mistake is made as long as this lasts."""
-    owner, name = _find(change.place)
+    owner, name = _find(change.target)
     made = Made()
     change = attrs.evolve(change, make=_counted(change.make, made))
     with ExitStack() as stack:
@@ -119,7 +119,7 @@ def _change_class(owner: type, name: str, change: Change, stack: ExitStack) -> N
 
 
 def _accessors(owner: type, name: str, raw: Any) -> tuple[Function, Function | None]:
-    """How an attribute is read and written: by its descriptor, or in the object's dict."""
+    """Returns the getter and setter of an attribute: its descriptor's, or those of the object's dict."""
     if raw is None or not hasattr(raw, "__get__"):
         return lambda it: it.__dict__[name], lambda it, value: it.__dict__.__setitem__(name, value)
     return lambda it: raw.__get__(it, owner), getattr(raw, "__set__", None)
@@ -137,8 +137,8 @@ def _narrowed(change: Change, original: Function, mistaken: Function) -> Functio
     """The mistaken one for the function that the change is seen by, the original one for all others."""
     if change.seen_by is None:
         return mistaken
-    name = change.place.rpartition(":")[2].rpartition(".")[2]
-    codes = set(_codes(_code_at(change.seen_by)))
+    name = change.target.rpartition(":")[2].rpartition(".")[2]
+    codes = set(_codes(_code_of(change.seen_by)))
     used = {it for code in codes for it in code.co_names}
     assert name in used, f"{change.seen_by} makes no use of {name!r} any more: what is this mistake today?"
 
@@ -149,9 +149,9 @@ def _narrowed(change: Change, original: Function, mistaken: Function) -> Functio
     return either
 
 
-def _find(place: str) -> tuple[type | ModuleType, str]:
-    """What the last name of a place belongs to. Fails when it is not there."""
-    module, _, path = place.partition(":")
+def _find(target: str) -> tuple[type | ModuleType, str]:
+    """Returns the owner of a target's last name, and that name. Fails if there is none."""
+    module, _, path = target.partition(":")
     *classes, name = path.split(".")
     owner: Any = importlib.import_module(module)
     for it in classes:
@@ -161,15 +161,15 @@ def _find(place: str) -> tuple[type | ModuleType, str]:
         known = name in vars(owner) or name in owner.__init__.__code__.co_names  # type: ignore[misc]
     else:
         known = hasattr(owner, name)
-    assert known, f"there is no {place} any more: what is this mistake today?"
+    assert known, f"there is no {target} any more: what is this mistake today?"
     return owner, name
 
 
-def _code_at(place: str) -> CodeType:
-    owner, name = _find(place)
+def _code_of(target: str) -> CodeType:
+    owner, name = _find(target)
     function = vars(owner)[name]
     function = inspect.unwrap(getattr(function, "fget", None) or getattr(function, "__func__", function))
-    assert isinstance(function, FunctionType), f"{place} is no function"
+    assert isinstance(function, FunctionType), f"{target} is no function"
     return function.__code__
 
 

@@ -1,4 +1,4 @@
-"""Whether random lives of a hypothesis machine show a deliberate mistake: the same ones each time, from one seed.
+"""Checks that random lives of a hypothesis machine show a deliberate mistake: the same lives each time, from one seed.
 
 A machine that raises a false alarm would seem to find every mistake. So each set of mistakes also has a test that its
 lives pass without one.
@@ -24,7 +24,7 @@ class Lives:
     steps: int = 40
 
     def live(self) -> None:
-        """Raises whatever is found."""
+        """Lives. Raises the first error."""
         bounds: Any = settings(
             max_examples=self.examples,
             stateful_step_count=self.steps,
@@ -42,6 +42,6 @@ class Lives:
         assert made.times, "the lives fail without the mistake, or never come to its place"
 
 
-def assert_has_a_place(change: Change) -> None:
+def assert_has_a_target(change: Change) -> None:
     with at_large(change):
         pass

@@ -14,27 +14,27 @@ from typing import Any
 import attrs
 
 VARIABLE = "KWIRE_MISTAKE"
-"""Of the environment, by which the broker's process learns which mistake to make."""
+"""The environment variable with the mistake that the broker's process makes."""
 
 
 @attrs.frozen
 class Mistake:
-    """`places` are `module:name` or `module:Class.name`, with what takes the place of the function there."""
+    """`targets` are `module:name` or `module:Class.name`, each with the replacement of the function there."""
 
     name: str
     what: str
-    places: Mapping[str, Callable[..., Any]]
+    targets: Mapping[str, Callable[..., Any]]
 
     def make(self) -> None:
         """Raises AttributeError where there is no such function."""
-        for place, function in self.places.items():
-            owner, name = _find(place)
+        for target, function in self.targets.items():
+            owner, name = _find(target)
             getattr(owner, name)
             setattr(owner, name, function)
 
 
-def _find(place: str) -> tuple[object, str]:
-    module, _, path = place.partition(":")
+def _find(target: str) -> tuple[object, str]:
+    module, _, path = target.partition(":")
     *owners, name = path.split(".")
     owner: object = importlib.import_module(module)
     for it in owners:
@@ -42,9 +42,9 @@ def _find(place: str) -> tuple[object, str]:
     return owner, name
 
 
-def parameters_of(place: str) -> list[str]:
+def parameters_of(target: str) -> list[str]:
     """Names of what the function takes whose place it is. Raises AttributeError where there is none."""
-    return parameters(getattr(*_find(place)))
+    return parameters(getattr(*_find(target)))
 
 
 def parameters(function: Callable[..., object]) -> list[str]:

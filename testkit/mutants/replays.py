@@ -1,4 +1,4 @@
-"""Mistakes of a restart that two tests look for: the power cuts, and the machine of exactly once."""
+"""Mistakes of a restart that two tests must find: the power cuts, and the machine of exactly once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Runs a page as a newcomer does: `python -m testkit.pages FOLDER PAGE`.
 
-```sh blocks go to one shell, ```python blocks to one Python prompt, in their order, both in FOLDER. Not a byte of them
-is changed. A ```text block is what the block before it printed, each of its lines somewhere; `...` stands for anything.
-What each block printed is in FOLDER/blocks, and the first that fails ends the run with exit code 1.
+```sh blocks are sent to one shell, ```python blocks to one Python prompt, in their order, both in FOLDER. They are not
+changed by a byte. A ```text block is the output of the block before it, each of its lines somewhere; `...` matches
+anything. The output of each block is in FOLDER/blocks, and the first that fails ends the run with exit code 1.
 
 The page's ports are the well-known ones; `apart.py` gives it a network of its own, in which they are free (Linux).
 With --zookeeper, a server is there on port 2181.
@@ -34,7 +34,7 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 
 class BlockFailed(Exception):
-    """Which block of the page, and what it said last."""
+    """A block of the page that failed, and its last output."""
 
 
 @attrs.define(eq=False)
@@ -43,10 +43,10 @@ class Terminal:
 
     process: subprocess.Popen[str]
     line: str
-    """What it is told for a FILE."""
+    """The answer to a prompt for a FILE."""
 
     def run(self, file: Path) -> str:
-        """What the block printed. Raises BlockFailed."""
+        """Returns the output of the block. Raises BlockFailed."""
         assert self.process.stdin is not None
         out = Path(f"{file}.out")
         self.process.stdin.write(self.line.format(file=file) + "\n")
@@ -60,7 +60,7 @@ class Terminal:
         return printed
 
     def close(self) -> None:
-        """Ends it, and whatever the page left running in the background."""
+        """Ends it, and everything that the page left running in the background."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         try:
@@ -123,10 +123,10 @@ def _start(folder: Path, command: list[str]) -> subprocess.Popen[str]:
 
 
 def _loopback_up() -> None:
-    """In a network of its own the loopback device is there, and down."""
+    """Starts the loopback device, which is down in a new network namespace."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        asked = struct.pack("16sh14x", b"lo", 0)
-        flags = struct.unpack("16sh14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, asked))[1]
+        request = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack("16sh14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1]
         if not flags & _IFF_UP:
             fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | _IFF_UP))
 
@@ -139,9 +139,9 @@ def main() -> None:
     options = parser.parse_args()
     if sys.platform == "linux":
         _loopback_up()
-    with ExitStack() as beside:
+    with ExitStack() as services:
         if options.zookeeper:
-            beside.enter_context(ZooKeeper(port=2181))
+            services.enter_context(ZooKeeper(port=2181))
         try:
             run_page(options.folder.absolute(), options.page.absolute())
         except BlockFailed as failed:

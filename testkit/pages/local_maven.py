@@ -48,13 +48,13 @@ def write_spark_conf(folder: Path, more: dict[str, str]) -> Path:
 
 
 def _coordinates(paths: tuple[Path, ...]) -> list[Coordinates]:
-    """By where they are in the store: group/artifact/version/file."""
+    """Returns coordinates by the paths in the store: group/artifact/version/file."""
     return [Coordinates(*path.parts[-4:-1]) for path in paths]
 
 
 def _publish(root: Path, path: Path, it: Coordinates, needs: list[Coordinates]) -> None:
-    place = root / it.group.replace(".", "/") / it.artifact / it.version
-    place.mkdir(parents=True, exist_ok=True)
-    (place / it.path.name).symlink_to(path)
+    folder = root / it.group.replace(".", "/") / it.artifact / it.version
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / it.path.name).symlink_to(path)
     dependencies = "".join(_DEPENDENCY.format(it=other) for other in needs)
-    (place / f"{it.artifact}-{it.version}.pom").write_text(_DESCRIPTOR.format(it=it, dependencies=dependencies))
+    (folder / f"{it.artifact}-{it.version}.pom").write_text(_DESCRIPTOR.format(it=it, dependencies=dependencies))

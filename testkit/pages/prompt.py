@@ -1,7 +1,7 @@
 """The tour's Python prompt, without a person: each line of standard input names a file, which is pasted line by line.
 
-What it prints goes to FILE.out. FILE.ended says how it went: 0, or 1 after an error. It is Python's own prompt: a loop
-or a function ends with an empty line, so that another line of the block has to follow.
+Its output is in FILE.out. FILE.ended has the result: 0, or 1 after an error. It is Python's own prompt: a loop or a
+function ends with an empty line, so that another line of the block has to follow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Prompt(code.InteractiveConsole):
         super().showsyntaxerror(*arguments, **named)
 
     def paste(self, block: Path) -> bool:
-        """Whether all went well."""
+        """Returns True if no line has raised an error."""
         self.failed = wants_more = False
         for line in block.read_text(encoding="utf-8").splitlines():
             wants_more = self.push(line)

@@ -1,7 +1,7 @@
-"""A tiny blocking client for tests that say in which version they ask, or which bytes go over the wire.
+"""A tiny blocking client for tests that say which versions they send, or which bytes go over the wire.
 
-`call`, `ask` and `answer` are for whole requests, in any version, served or not; `send` and `read_frame` for what is
-below that: frames, halves of frames, garbage.
+`call`, `send_requests` and `answer` are for whole requests, in any version, served or not. `send` and `read_frame` are
+for the bytes below that: frames, halves of frames, garbage.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RawClient:
             raise ConnectionClosed from error
 
     def end(self) -> None:
-        """Tells the broker that nothing more will come."""
+        """Shuts down the sending side of the socket."""
         try:
             self.sock.shutdown(socket.SHUT_WR)
         except OSError as error:
@@ -78,25 +78,25 @@ class RawClient:
         """Waits for something, and takes up to `size` bytes of it, for a later `answer`."""
         self._conversation.received(self._receive(self._conversation.writable()[:size]))
 
-    def ask(self, *requests: tuple[ApiMessage, int]) -> None:
+    def send_requests(self, *requests: tuple[ApiMessage, int]) -> None:
         """Sends requests, each with its version, in one piece."""
         for request, version in requests:
             self._conversation.send(request, version)
         self.send(b"".join(self._conversation.data_to_send()))
 
     def answer(self) -> Any:
-        """The answer to the first request of `ask` that has had none."""
+        """The answer to the first request of `send_requests` that has had none."""
         while (reply := self._conversation.next_reply()) is None:
             self._conversation.received(self._receive(self._conversation.writable()))
         return reply.message
 
     def call(self, request: ApiMessage, version: int) -> Any:
         """The answer to `request`."""
-        self.ask((request, version))
+        self.send_requests((request, version))
         return self.answer()
 
     def is_closed_by_peer(self) -> bool:
-        """Waits for the broker to hang up; False if it says something instead."""
+        """Waits for the broker to hang up; False if it sends something instead."""
         try:
             return self.sock.recv(1) == b""
         except ConnectionResetError:

@@ -1,4 +1,4 @@
-"""Describing and changing configurations by raw requests, which say more than the clients' admin methods do."""
+"""Describes and changes configurations by raw requests, which have more fields than the clients' admin methods."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ def described(client: RawClient, resource: int, name: str) -> dict[str, Describe
 
 
 def change(client: RawClient, resource: int, name: str, config: str, value: str | None) -> None:
-    """Sets a configuration, or deletes it; returns when the broker tells the new value.
+    """Sets a configuration, or deletes it; returns when the broker reports the new value.
 
     Apache Kafka answers a little before it does.
     """
     code, message = altered(client, resource, name, config, value)
     assert code == ErrorCode.NONE, message
 
-    def is_told() -> bool:
+    def has_value() -> bool:
         found = described(client, resource, name).get(config)
         if value is None:
             return found is None or all(it.source not in (1, 2, 3, 8) for it in found.synonyms)
         return found is not None and found.value == value
 
-    eventually(is_told, f"{config} is {value}")
+    eventually(has_value, f"{config} is {value}")

@@ -12,9 +12,9 @@ from testkit.raw.client import RawClient
 
 CLASSIC, CONSUMER = "classic", "consumer"
 PROTOCOLS = (CLASSIC, CONSUMER)
-"""What members speak: JoinGroup and what belongs to it, or ConsumerGroupHeartbeat (KIP-848).
+"""The protocols of members: JoinGroup and its relatives, or ConsumerGroupHeartbeat (KIP-848).
 
-confluent-kafka and the Java consumer know both; kafka-python and aiokafka only the classic one.
+confluent-kafka and the Java consumer have both; kafka-python and aiokafka only the classic one.
 """
 
 # Enough that each partition of the offsets topic has some.
@@ -38,21 +38,21 @@ def session(bootstrap: str, group: str, protocol: str, timeout_ms: int) -> dict[
 
 
 def configure(bootstrap: str, group: str, config: str, value: int | str) -> None:
-    """Sets a configuration of a group, and returns when all brokers tell the new value."""
+    """Sets a configuration of a group, and returns when all brokers report the new value."""
     with RawClient(bootstrap) as client:
         configs.change(client, configs.GROUP, group, config, str(value))
 
-    def told(client: RawClient) -> bool:
+    def has_value(client: RawClient) -> bool:
         return configs.described(client, configs.GROUP, group)[config].value == str(value)
 
-    eventually(lambda: all(map(told, nodes.each(bootstrap))), f"{config} of {group} is {value}")
+    eventually(lambda: all(map(has_value, nodes.each(bootstrap))), f"{config} of {group} is {value}")
 
 
 def wait_until_served(bootstrap: str) -> None:
     """Returns when the coordinator of every group answers.
 
-    Apache Kafka makes the offsets topic when the first client asks for a coordinator, and for some moments answers that
-    nobody is one. Most clients ask again by themselves; some calls of some clients do not.
+    Apache Kafka creates the offsets topic when the first client looks for a coordinator, and for some moments returns
+    COORDINATOR_NOT_AVAILABLE. Most clients retry by themselves; some calls of some clients do not.
     """
     client = topics.admin(bootstrap)
 

@@ -1,7 +1,7 @@
-"""The brokers of the cluster under test, for what a test asks each of them, or one in particular.
+"""The brokers of the cluster under test, for requests to each of them, or to one in particular.
 
-A change of metadata is visible where it was answered, and on other brokers a moment later (in Apache Kafka a moment
-later even there). Clients ask any broker, so a test waits until all of them know before it goes on.
+A change of metadata is visible at the broker that answered, and at other brokers a moment later (in Apache Kafka a
+moment later even there). Clients use any broker, so a test waits until all of them have the change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from testkit.raw.client import RawClient
 NODE = 1
 """The broker that the tests connect to: the only one, or one of three."""
 GROUP, TRANSACTION = 0, 1
-"""What a coordinator is for."""
+"""The kinds of coordinators."""
 _METADATA_VERSION, _FIND_COORDINATOR_VERSION = 12, 4
 
 
@@ -40,26 +40,26 @@ def each(bootstrap: str) -> Iterator[RawClient]:
 
 
 def wait_until_in_service(bootstrap: str, node_id: int) -> None:
-    """Returns when every broker that runs knows that this one does, which has started."""
+    """Returns when this broker, which has started, is in the metadata of every running broker."""
 
-    def knows(client: RawClient) -> bool:
+    def lists_broker(client: RawClient) -> bool:
         return any(it.node_id == node_id for it in _metadata(client, []).brokers)
 
-    def all_know() -> bool:
-        answers = [knows(client) for client in each(bootstrap)]
+    def all_list_broker() -> bool:
+        answers = [lists_broker(client) for client in each(bootstrap)]
         return bool(answers) and all(answers)
 
-    eventually(all_know, f"broker {node_id} is in service")
+    eventually(all_list_broker, f"broker {node_id} is in service")
 
 
 def topic_names(bootstrap: str) -> set[str]:
-    """The topics that a broker knows."""
+    """The names of the topics in a broker's metadata."""
     with _any(bootstrap) as client:
         return {topic.name for topic in _metadata(client, None).topics if topic.name is not None}
 
 
 def wait_until_led(bootstrap: str, topic: str, partitions: int) -> None:
-    """Returns when every broker knows the topic, with so many partitions, and who leads each of them."""
+    """Returns when every broker has the topic in its metadata, with so many partitions, and the leader of each."""
     eventually(
         lambda: all(_led(client, topic) == partitions for client in each(bootstrap)),
         f"{topic} has {partitions} partitions",
@@ -67,7 +67,7 @@ def wait_until_led(bootstrap: str, topic: str, partitions: int) -> None:
 
 
 def wait_until_gone(bootstrap: str, topic: str) -> None:
-    """Returns when no broker knows the topic."""
+    """Returns when no broker has the topic in its metadata."""
 
     def is_gone(client: RawClient) -> bool:
         (answer,) = _metadata(client, [topic]).topics

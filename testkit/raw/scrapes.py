@@ -60,5 +60,5 @@ def groups(protocol: str) -> str:
 
 
 def in_state(kind: str, state: str) -> str:
-    """Of groups of a kind other than classic."""
+    """The number of groups of a kind other than classic."""
     return f'{GROUP}{kind}_group_count{{state="{state}"}}'

@@ -34,7 +34,7 @@ Acquired = list[tuple[int, int, int]]
 
 @attrs.define(eq=False)
 class ShareRequests:
-    """What a member asks. Every request that goes on has the next epoch of its session; the caller counts."""
+    """The requests of a member. Every request that continues has the next epoch of its session; the caller counts."""
 
     name: str
     topic_id: Uuid
@@ -58,9 +58,13 @@ class ShareRequests:
         is_renewal: bool = False,
     ) -> ShareFetchRequest:
         topic_id = topic_id or self.topic_id
-        asked = [FetchPartition(index) for index in (partitions or ((0,) if self.epoch == 0 or acks else ()))]
+        partitions_to_fetch = [
+            FetchPartition(index) for index in (partitions or ((0,) if self.epoch == 0 or acks else ()))
+        ]
         if acks:
-            asked[0].acknowledgement_batches = [FetchedBatch(first, last, types(kind)) for first, last, kind in acks]
+            partitions_to_fetch[0].acknowledgement_batches = [
+                FetchedBatch(first, last, types(kind)) for first, last, kind in acks
+            ]
         return ShareFetchRequest(
             self.group_id,
             self.name,
@@ -72,14 +76,14 @@ class ShareRequests:
             batch_size,
             mode,
             is_renewal,
-            [FetchTopic(topic_id, asked)] if asked else [],
+            [FetchTopic(topic_id, partitions_to_fetch)] if partitions_to_fetch else [],
             [ForgottenTopic(topic_id, list(forget))] if forget else [],
         )
 
     def acknowledge_request(self, *batches: Acked, is_renewal: bool = False) -> ShareAcknowledgeRequest:
-        """Of partition 0; without batches of none."""
-        asked = [AcknowledgementBatch(first, last, types(kind)) for first, last, kind in batches]
-        topics = [AcknowledgeTopic(self.topic_id, [AcknowledgePartition(0, asked)])]
+        """The acknowledgements of partition 0; without batches of none."""
+        acknowledgements = [AcknowledgementBatch(first, last, types(kind)) for first, last, kind in batches]
+        topics = [AcknowledgeTopic(self.topic_id, [AcknowledgePartition(0, acknowledgements)])]
         return ShareAcknowledgeRequest(self.group_id, self.name, self.epoch, is_renewal, topics if batches else [])
 
 
@@ -88,7 +92,7 @@ def types(kind: int | Sequence[int]) -> list[int]:
 
 
 def partition_of(answer: Any, index: int = 0) -> Any:
-    """What the response says of a partition; None if nothing."""
+    """The partition in the response; None if it is not there."""
     found = [data for topic in answer.responses for data in topic.partitions if data.partition_index == index]
     assert len(found) <= 1
     return found[0] if found else None

@@ -1,4 +1,4 @@
-"""The requests of the share coordinator about one share-partition, as raw requests to whoever coordinates it."""
+"""The requests of the share coordinator about one share-partition, as raw requests to its coordinator."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SharePartition:
     partition: int = 0
 
     def of(self, **changes: Any) -> SharePartition:
-        """Another one, asked about at the same broker."""
+        """Another one, for requests to the same broker."""
         return attrs.evolve(self, **changes)
 
     @property

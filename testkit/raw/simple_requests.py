@@ -31,11 +31,11 @@ def list_end() -> ListOffsetsRequest:
 
 
 def find_coordinator() -> FindCoordinatorRequest:
-    """Of the group `g`, for v0; creates the topic that groups live in."""
+    """Looks for the coordinator of the group `g`, in v0; creates the topic of groups."""
     return FindCoordinatorRequest(key="g")
 
 
 def join(member_id: str = "", *, rebalance_timeout_ms: int = 60_000) -> JoinGroupRequest:
-    """In version 3 a member needs no id to begin with."""
+    """Joins in version 3, in which a member needs no id."""
     protocols = [JoinGroupRequestProtocol("range", b"")]
     return JoinGroupRequest("g", 10_000, rebalance_timeout_ms, member_id, None, "consumer", protocols)

@@ -1,4 +1,4 @@
-"""Members of streams groups (KIP-1071) that send their heartbeats when a test says so, and what groups say of them."""
+"""Members of streams groups (KIP-1071) that send their heartbeats when a test calls them, and the states of groups."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from testkit.raw.client import RawClient
 
 JOINS, LEAVES = 0, -1
 FIRST_EPOCH = 2
-"""Of the first member of a group."""
+"""The epoch of the first member of a group."""
 STALE, NO_SOURCE, WRONG_PARTITIONS, NO_INTERNAL, SHUTDOWN, DELAYED = range(6)
 """Codes of statuses in responses."""
 VERSION = 0
@@ -55,7 +55,7 @@ def internal(name: str, partitions: int = 0, replicas: int = 0, **configs: str) 
 
 
 def copartitioned(sources: Iterable[int], repartition: Iterable[int] = ()) -> CopartitionGroup:
-    """By positions in the lists of a subtopology."""
+    """The copartition group, by positions in the lists of a subtopology."""
     return CopartitionGroup([*sources], [], [*repartition])
 
 
@@ -73,7 +73,7 @@ def received(tasks: Iterable[Any]) -> Tasks:
 
 @attrs.define(eq=False)
 class Member:
-    """`active` and `standby` are the tasks it has; `told` is what the last response said of tasks, None for nothing.
+    """`active` and `standby` are the tasks it has; `received_tasks` are those of the last response, None for none.
 
     `statuses` are those of the last response, code and detail. Each member is a process of its own.
     """
@@ -85,13 +85,13 @@ class Member:
     epoch: int = JOINS
     active: Tasks = attrs.field(factory=dict)
     standby: Tasks = attrs.field(factory=dict)
-    told: Tasks | None = None
+    received_tasks: Tasks | None = None
     statuses: list[tuple[int, str]] = attrs.field(factory=list)
     version: int = VERSION
-    is_asked: bool = False
-    """Whether the last response asked it to describe its topology."""
+    is_solicited: bool = False
+    """True if the last response requested a description of its topology."""
 
-    def ask(self, epoch: int, **more: Any) -> StreamsGroupHeartbeatResponse:
+    def send_heartbeat(self, epoch: int, **more: Any) -> StreamsGroupHeartbeatResponse:
         """A heartbeat whose response changes nothing here."""
         request = StreamsGroupHeartbeatRequest(group_id=self.group, member_id=self.member_id, member_epoch=epoch)
         for name, value in more.items():
@@ -99,33 +99,35 @@ class Member:
         answer: StreamsGroupHeartbeatResponse = self.client.call(request, self.version)
         return answer
 
-    def ask_to_join(self, **more: Any) -> StreamsGroupHeartbeatResponse:
-        """As `ask`."""
+    def send_join(self, **more: Any) -> StreamsGroupHeartbeatResponse:
+        """Sends a heartbeat that joins. Its response changes nothing here."""
         wanted = {"rebalance_timeout_ms": 5_000, "topology": self.topology, "process_id": f"of-{self.member_id}"}
-        return self.ask(JOINS, **{**wanted, "active_tasks": [], "standby_tasks": [], "warmup_tasks": [], **more})
+        return self.send_heartbeat(
+            JOINS, **{**wanted, "active_tasks": [], "standby_tasks": [], "warmup_tasks": [], **more}
+        )
 
     def join(self, **more: Any) -> StreamsGroupHeartbeatResponse:
-        return self._take(self.ask_to_join(**more))
+        return self._take(self.send_join(**more))
 
     def beat(self, **more: Any) -> StreamsGroupHeartbeatResponse:
-        """A heartbeat that says nothing of tasks."""
-        return self._take(self.ask(self.epoch, **more))
+        """Sends a heartbeat without tasks."""
+        return self._take(self.send_heartbeat(self.epoch, **more))
 
     def confirm(self, **more: Any) -> StreamsGroupHeartbeatResponse:
-        """A heartbeat that says that it has the tasks which it was told to have, and no others."""
+        """Sends a heartbeat with its assigned tasks, and no others."""
         tasks = {"active_tasks": sent(self.active), "standby_tasks": sent(self.standby), "warmup_tasks": []}
         return self.beat(**tasks, **more)
 
     def leave(self, **more: Any) -> StreamsGroupHeartbeatResponse:
-        answer = self._take(self.ask(LEAVES, **more))
+        answer = self._take(self.send_heartbeat(LEAVES, **more))
         self.active, self.standby = {}, {}
         return answer
 
-    def settle(self, active: int, standby: int = 0, *, beside: Iterable[Member] = ()) -> None:
-        """Heartbeats of this member, and of those beside it, until it has so many tasks and nothing is amiss."""
+    def settle(self, active: int, standby: int = 0, *, others: Iterable[Member] = ()) -> None:
+        """Sends heartbeats of this member, and of the others, until it has so many tasks and no status."""
 
         def has_them() -> bool:
-            for member in (*beside, self):
+            for member in (*others, self):
                 member.confirm()
             return not self.statuses and (count(self.active), count(self.standby)) == (active, standby)
 
@@ -135,14 +137,14 @@ class Member:
         assert answer.error_code == ErrorCode.NONE, answer
         assert answer.member_id == self.member_id
         self.epoch = answer.member_epoch
-        self.is_asked = answer.topology_description_required
-        self.told = None
+        self.is_solicited = answer.topology_description_required
+        self.received_tasks = None
         self.statuses = [(it.status_code, it.status_detail) for it in answer.status or []]
         if answer.active_tasks is not None:
             # Kafka sends all kinds of tasks or none, and has no warm-up tasks yet.
             self.active, self.standby = received(answer.active_tasks), received(answer.standby_tasks or [])
             assert (answer.standby_tasks is None, answer.warmup_tasks) == (False, [])
-            self.told = self.active
+            self.received_tasks = self.active
         return answer
 
 
@@ -190,15 +192,15 @@ def coordinator(bootstrap: str, group: str) -> Iterator[RawClient]:
         yield there
 
 
-def wait_until_coordinators_know(client: RawClient, topic: str, partitions: int) -> None:
-    """Until a member that joins on node 1 gets a task for each partition.
+def wait_until_coordinators_have(client: RawClient, topic: str, partitions: int) -> None:
+    """Waits until a member that joins on node 1 gets a task for each partition.
 
-    In Apache Kafka, a coordinator hears of a topic a little later than the broker that it is on.
+    In Apache Kafka, a coordinator gets a new topic a little later than its broker.
     """
 
     def is_known(group: str) -> bool:
         member = Member(client, group, "m", topology(topic))
-        answer = member.ask_to_join()
+        answer = member.send_join()
         if answer.error_code == ErrorCode.NOT_COORDINATOR:
             return True
         assert answer.error_code == ErrorCode.NONE, answer

@@ -45,7 +45,8 @@ def create(
     config: dict[str, str] | None = None,
     replicas: Sequence[int] | None = None,
 ) -> None:
-    """Creates a topic, and returns when all brokers know who leads its partitions (Apache Kafka answers before that).
+    """Creates a topic, and returns when all brokers have the leaders of its partitions (Apache Kafka answers before
+    that).
 
     replicas: of each partition, by broker; the first of them leads.
     """
@@ -56,7 +57,7 @@ def create(
 
 
 def delete(bootstrap: str, name: str) -> None:
-    """Deletes a topic, and returns when no broker knows it any more."""
+    """Deletes a topic, and returns when no broker has it any more."""
     admin(bootstrap).delete_topics([name], request_timeout=_REQUEST_TIMEOUT_S)[name].result()
     nodes.wait_until_gone(bootstrap, name)
 
@@ -69,16 +70,16 @@ def grow(bootstrap: str, name: str, partitions: int) -> None:
 
 
 def configure(bootstrap: str, name: str, config: dict[str, str]) -> None:
-    """Sets configs of a topic, and returns when all brokers tell the new values."""
+    """Sets configs of a topic, and returns when all brokers report the new values."""
     entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()]
     wanted = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
     admin(bootstrap).incremental_alter_configs([wanted], request_timeout=_REQUEST_TIMEOUT_S)[wanted].result()
 
-    def told(client: RawClient) -> bool:
+    def has_config(client: RawClient) -> bool:
         found = configs.described(client, configs.TOPIC, name)
         return all(found[key].value == value for key, value in config.items())
 
-    eventually(lambda: all(map(told, nodes.each(bootstrap))), f"{name} has {config}")
+    eventually(lambda: all(map(has_config, nodes.each(bootstrap))), f"{name} has {config}")
 
 
 def delete_records(bootstrap: str, name: str, before: int) -> None:

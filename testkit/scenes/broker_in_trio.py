@@ -1,7 +1,7 @@
-"""A broker without sockets, under trio's mock clock: handlers are called with what would have come over the wire.
+"""A broker without sockets, under trio's mock clock: handlers are called with decoded requests.
 
-`call` takes a request and gives the response, both through their bytes in the version at hand, so that a test in every
-version also shows that what we answer can be said in it.
+`call` takes a request and returns the response, both through their bytes in the given version, so that a test in every
+version also shows that the version can express our answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TrioClock:
     def __init__(self) -> None:
         self._ids = 0
         self.wall_ahead_ms = 0
-        """How far somebody has set the wall clock forward."""
+        """The milliseconds by which a test has set the wall clock forward."""
 
     def now_ms(self) -> int:
         return START_MS + self.wall_ahead_ms + self.monotonic_ms()
@@ -57,7 +57,7 @@ class InTrio:
 
     broker: Broker
     waited: int = 0
-    """How many requests had to wait for something."""
+    """The number of requests that had to wait."""
 
     async def call(self, request: ApiMessage, version: int, *, client_id: str | None = "app") -> Any:
         api = APIS[request.api_key]
@@ -107,8 +107,7 @@ def with_broker(
 ) -> Disk:
     """Runs `scenario` against a broker; returns the disk of the stopped broker.
 
-    `runs_groups`: the group service runs beside it.
-    `coordinates`: the topics of groups and transactions exist.
+    `runs_groups`: the group service runs, too. `coordinates`: the topics of groups and transactions exist.
     """
     store = disk or MemoryDisk()
 

@@ -36,7 +36,7 @@ CLEANER_BACKOFF_MS = 1000
 
 @attrs.define
 class RestlessTime:
-    """The module `time`, for a thread that sleeps: it is later then, and nobody has waited."""
+    """The module `time` for a thread that sleeps: the time has passed then without a wait."""
 
     rested_s: float = 0.0
 
@@ -86,7 +86,7 @@ class Scene:
     async def append(
         self, *values: bytes | None, key: bytes | None = b"k", at_ms: int | None = None
     ) -> PartitionProduceResponse:
-        """One batch, of now unless it is said otherwise."""
+        """Appends one batch, with the current time by default."""
         timestamp = self.now_ms if at_ms is None else at_ms
         return await self.send(build_batch([Record(timestamp=timestamp, key=key, value=value) for value in values]))
 
@@ -94,7 +94,7 @@ class Scene:
         log_files(self.partition).roll(self.now_ms)
 
     async def let_clean(self, seconds: float = 3 * CLEANER_BACKOFF_MS / 1000) -> int:
-        """Lets the cleaner look at the log twice and more; tells how many cleanings that took."""
+        """Lets the cleaner check the log at least twice; returns the number of cleanings."""
         said = len(self.caplog.messages)
         await trio.sleep(seconds)
         return sum(message.startswith("compacted t-0 ") for message in self.caplog.messages[said:])

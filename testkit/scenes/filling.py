@@ -1,4 +1,4 @@
-"""Fills a connection that nobody reads."""
+"""Fills a connection whose peer does not read."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from testkit.raw.client import RawClient
 from testkit.storage.slow_disk import SlowDisk
 
 QUICK_S = 0.1
-"""For what must not come: an answer that is sent too early would be here by then."""
+"""The wait for an answer that must not come: one that is sent too early would be there by then."""
 
 
 @attrs.define(eq=False)
@@ -31,7 +31,7 @@ class BrokerOn(Broker):
 
 @contextmanager
 def broker_on(disk: SlowDisk, settings: Mapping[str, str] | None = None) -> Iterator[Broker]:
-    """With topic `t`, of one partition, that flushes each record."""
+    """A broker with topic `t`, of one partition, that flushes each record."""
     broker = BrokerOn(disk=disk, settings=settings or {})
     with broker, RawClient(broker.address) as client:
         create_topic(client)
@@ -47,7 +47,7 @@ def create_topic(client: RawClient) -> None:
 @contextmanager
 def held(client: RawClient, request: ApiMessage, version: int, disk: SlowDisk) -> Iterator[None]:
     """Sends a request and holds its sync until the block ends; no answer comes before."""
-    client.ask((request, version))
+    client.send_requests((request, version))
     disk.wait_for_sync()
     assert_silent(client)
     yield

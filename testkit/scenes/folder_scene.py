@@ -57,7 +57,7 @@ def killed(disks: Disks) -> Disks:
 
 
 def failing(operation: str, where: str, code: int = errno.EIO) -> Callable[[str, str], None]:
-    """For `MemoryDisk.before_operation`: these operations fail below `where`."""
+    """Returns a function for `MemoryDisk.before_operation`: these operations fail below `where`."""
 
     def fail(name: str, path: str) -> None:
         if name == operation and path.startswith(where):
@@ -97,7 +97,7 @@ def replicas(broker: Broker, name: str) -> list[Partition]:
 
 
 def append(partition: Partition, value: bytes = b"x") -> int:
-    """Appends, and runs the flush that the topic asks for; returns the record's offset."""
+    """Appends, and runs the flush that the topic requires; returns the record's offset."""
     batch = memoryview(bytearray(build_batch([Record(timestamp=0, value=value)])))
     result = partition.append(batch, read_header(batch), acks=1, now_ms=0)
     flushed = acknowledgement(partition, result.last_offset)
@@ -146,7 +146,7 @@ def move(broker: Broker, path: str, topic: str = "t", index: int = 0) -> ErrorCo
 
 
 def begin_move(broker: Broker, path: str, topic: str = "t", *, pieces: int = 1000) -> LogMove:
-    """Asks for it and copies so many pieces, or all that there are; nothing is swapped yet."""
+    """Begins a move and copies so many pieces, or all that there are; nothing is swapped yet."""
     assert move(broker, path, topic) == ErrorCode.NONE
     [under_way] = broker.moves.moves
     for _ in range(pieces):
@@ -158,7 +158,7 @@ def begin_move(broker: Broker, path: str, topic: str = "t", *, pieces: int = 100
 
 
 def carry_out(broker: Broker, *, meanwhile: int = 0) -> None:
-    """As the service does, in this thread; `meanwhile` records are appended between the pieces."""
+    """Carries out a move as the service does, in this thread; `meanwhile` records are appended between the pieces."""
     for under_way in broker.moves.moves:
         partition = broker.partitions.find(*under_way.key)
         while (piece := under_way.next_piece(SMALL_PIECE_BYTES)) is not None:
@@ -171,7 +171,7 @@ def carry_out(broker: Broker, *, meanwhile: int = 0) -> None:
 
 
 def swap(broker: Broker, under_way: LogMove, *, meanwhile: Callable[[], None] = lambda: None) -> None:
-    """As the service does; `meanwhile` happens while the metadata log takes in the decision."""
+    """Swaps as the service does; `meanwhile` is called while the metadata log commits the decision."""
     at_once(broker.moves._assign(under_way, under_way.target_folder))
     meanwhile()
     broker.moves._swap(under_way)

@@ -1,4 +1,4 @@
-"""What tests of offsets in transactions send and ask, and the coordinator's marker in the partition of a group."""
+"""The requests of tests of offsets in transactions, and the coordinator's marker in the partition of a group."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def txn_commit(
 
 
 def end_transaction(broker: Broker, *, committed: bool, group: str = "g", producer_id: int = 7, epoch: int = 0) -> None:
-    """The coordinator's marker is appended to the group's partition, and the groups are told."""
+    """Appends the coordinator's marker to the group's partition, and notifies the groups."""
     topic, index = at_once(broker.groups.partition_of(group))
     write_marker(broker, topic, index, committed=committed, producer_id=producer_id, epoch=epoch)
 
 
 async def stable_offset(kwire: InTrio, partition: int = 0, *, group: str = "g", topic: str = "t") -> int | ErrorCode:
-    """What a client is told that wants no other offset to be pending: the offset, or the partition's error."""
+    """Returns the answer to a client with `require_stable`: the offset, or the partition's error."""
     wanted = OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics(topic, partition_indexes=[partition])])
     answer = await kwire.call(OffsetFetchRequest(groups=[wanted], require_stable=True), 8)
     found = answer.groups[0].topics[0].partitions[0]

@@ -1,4 +1,4 @@
-"""A partition's log as a log with segments, for tests that look into its files or roll it; and a read of it."""
+"""A partition's log as a log with segments, for tests that read its files or roll it; and a read of it."""
 
 from __future__ import annotations
 

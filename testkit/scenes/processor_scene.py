@@ -1,4 +1,4 @@
-"""A processor with real sockets and a time that goes by only while it would sleep, or asks."""
+"""A processor with real sockets and a virtual time, which passes only while it would sleep, or polls."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ STEP_S = 1e-6
 
 
 class CountedPoll:
-    """Real sockets, virtual time: each question takes a microsecond of it.
+    """Real sockets, virtual time: each poll takes a microsecond of it. So a processor that spins reaches the end of its
+    time without a real clock.
 
-    So a processor that spins comes to the end of its time without a real clock. When it would wait, `on_sleep` says
-    what has happened by then.
+    When it would wait, `on_sleep` returns the events until then.
     """
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.asked = 0
-        """How often there was a question, those that the processor slept in included."""
+        self.polls = 0
+        """The number of polls, those that the processor slept in included."""
         self.slept = 0
-        self.on_question: Callable[[], None] = lambda: None
+        self.on_poll: Callable[[], None] = lambda: None
         self.on_sleep: Callable[[float], None] = lambda timeout: None
         self._poll = new_poll()
         self.register, self.modify, self.unregister = self._poll.register, self._poll.modify, self._poll.unregister
         self.close = self._poll.close
 
     def poll(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]:
-        self.asked += 1
+        self.polls += 1
         self.now += STEP_S
-        self.on_question()
+        self.on_poll()
         events = self._poll.poll(0, maxevents)
         if not events and timeout:
             self.slept += 1
@@ -57,7 +57,7 @@ def _until(time: float) -> Generator[float, None, None]:
 
 @attrs.define(eq=False)
 class Scene:
-    """A processor that runs, and what a test needs beside it: it goes on whenever the processor would sleep."""
+    """A processor that runs, and the other tools of a test: the test continues whenever the processor would sleep."""
 
     processor: Processor
     poll: CountedPoll
@@ -98,7 +98,7 @@ class Scene:
 
 
 def with_processor(scenario: Callable[[Scene], Coroutine[Any, None, None]], *, spin_s: float = 0.0) -> None:
-    """Runs `scenario` beside a processor that sleeps."""
+    """Runs `scenario` with a processor that sleeps."""
     processor = Processor(spin_s=spin_s)
     processor.close()
     processor._poll = poll = CountedPoll()
@@ -116,7 +116,7 @@ class Pair:
     near: socket.socket
     far: socket.socket
     masks: list[int] = attrs.field(factory=list)
-    """What the processor has called `read` and `note` with."""
+    """The arguments of the processor's calls of `read` and `note`."""
 
     def read(self, mask: int) -> None:
         self.masks.append(mask & (READ | WRITE))

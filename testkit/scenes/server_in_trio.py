@@ -1,8 +1,8 @@
-"""A server and its clients in one trio loop: real sockets, time that nobody waits for, and a look behind the wire.
+"""A server and its clients in one trio loop: real sockets, a virtual clock, and access to the server's state.
 
-`wait_all_tasks_blocked` is the end of everything that a test has set going, deadlines left out. The processor is the
+`wait_all_tasks_blocked` is the end of everything that a test has started, except for deadlines. The processor is the
 thread's loop and trio its guest, as in a broker. Two things are added: trio's clock jumps to the next deadline when
-nothing is to be done, and what the processor does is a task's work, too, or else trio would take it for nothing.
+nothing is to be done, and the processor's work counts as a task's work, or else trio would ignore it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TrioClient:
     stream: trio.SocketStream
     _conversation: Conversation = attrs.field(factory=lambda: Conversation(first_correlation_id=0))
     _replies: deque[Reply] = attrs.field(factory=deque)
-    """What has come, and was not read."""
+    """The received replies that were not read."""
     _frames: ReplyBuffer = attrs.field(factory=lambda: ReplyBuffer(MAX_REPLY_BYTES))
 
     async def send(self, *requests: tuple[ApiMessage, int]) -> None:
@@ -65,7 +65,7 @@ class TrioClient:
         await self.stream.send_all(b"".join(self._conversation.data_to_send()))
 
     def send_now(self, request: tuple[ApiMessage, int]) -> None:
-        """As `send`, in one step: no other task runs before it is out."""
+        """Sends in one step: no other task runs before it is out."""
         self._conversation.send(*request)
         data = b"".join(self._conversation.data_to_send())
         assert self._socket.send(data) == len(data)
@@ -89,7 +89,7 @@ class TrioClient:
         return (await self.read(request.api_key, version))[1]
 
     async def is_at_end(self) -> bool:
-        """Waits for the server to hang up; False if it says something instead."""
+        """Waits for the server to hang up; False if it sends something instead."""
         try:
             return not self._replies and not await self._receive()
         except trio.BrokenResourceError:  # a reset: it had not read all that we said
@@ -97,7 +97,7 @@ class TrioClient:
 
     @property
     def has_answer(self) -> bool:
-        """Whether anything is there to be read."""
+        """True if anything can be read."""
         try:
             return bool(self._replies) or bool(self._socket.recv(1, socket.MSG_PEEK))
         except BlockingIOError:
@@ -107,7 +107,9 @@ class TrioClient:
         await self.stream.aclose()
 
     async def reset(self) -> None:
-        """As a process that is killed with unread data in its socket: the other end gets an error."""
+        """Resets the connection, as a process that is killed with unread data in its socket: the other end gets an
+        error.
+        """
         self.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         await self.stream.aclose()
 
@@ -119,7 +121,7 @@ class TrioClient:
         return inner
 
     async def _receive(self) -> int:
-        """How many bytes came; 0 at the end."""
+        """Returns the number of bytes received; 0 at the end."""
         count = await self._receive_into(self._conversation)
         while (reply := self._conversation.next_reply()) is not None:
             self._replies.append(reply)
@@ -144,7 +146,7 @@ class ServerInTrio:
     _clients: AsyncExitStack
 
     async def assert_sleeps(self) -> None:
-        """Nothing is to be done: the processor is not told of the same thing again and again."""
+        """Asserts that the processor sleeps, and does not get the same event again and again."""
         worked = self.processor.worked
         await trio.sleep(1)
         assert self.processor.worked - worked < 10
@@ -183,7 +185,7 @@ def with_server(
     wall_clock: Clock | None = None,
     loop: Loop | None = None,
 ) -> None:
-    """Runs `scenario` beside a server, and stops that. Whatever went wrong inside a connection fails it.
+    """Runs `scenario` with a server, and stops that. Any error inside a connection fails it.
 
     `disks` are log dirs, by their paths; without them it has one that is new. Trio's clock does not wait for worker
     threads: with `WithoutWorkers` as `loop` no time passes while metadata change.
@@ -224,7 +226,7 @@ def with_server(
 
 
 class WithoutWorkers(Loop):
-    """What would be done in a worker thread is done at once."""
+    """Does the work of a worker thread at once."""
 
     def in_worker(self, worker: Worker, work: Callable[[], T]) -> Future[Outcome[T]]:
         future: Future[Outcome[T]] = Future()
@@ -238,7 +240,7 @@ class _WatchedProcessor(Processor):
     def __init__(self) -> None:
         super().__init__()
         self.worked = 0
-        """How often a socket was ready, or somebody asked to be called."""
+        """The number of ready sockets and requested calls so far."""
         self._to_be_called = 0
         self._news = trio.Event()
 

@@ -13,7 +13,7 @@ NO_LIMIT = 1 << 30
 
 
 class TappedTransport:
-    """Receives, and sends, no more at once than its sizes say, one after the other; at a 0 it would have to wait."""
+    """A transport that receives and sends at most its sizes at once, one after the other; at a 0 it has to wait."""
 
     handshake: Callable[[], int] | None = None
     has_more: Callable[[], bool] | None = None
@@ -51,7 +51,7 @@ class TappedTransport:
 def tap(
     taps: list[TappedTransport], *, receives: Iterable[int] = (NO_LIMIT,), sends: Iterable[int] = (NO_LIMIT,)
 ) -> Callable[[socket.socket], TappedTransport]:
-    """For `Server.new_transport`: those that it makes are added to `taps`."""
+    """Returns a function for `Server.new_transport`: the transports that it makes are added to `taps`."""
 
     def new_transport(sock: socket.socket) -> TappedTransport:
         taps.append(TappedTransport(sock, receives, sends))

@@ -145,7 +145,7 @@ def a_batch(producer_id: int, sequence: int, count: int = 1, *, epoch: int = 0) 
 
 
 def offsets_in(log: Log) -> list[int]:
-    """Of the records that are there, markers included."""
+    """The offsets of the records in the partition, markers included."""
     return [record.offset for record in all_records(log)]
 
 

@@ -40,21 +40,21 @@ class Batch:
     producer_id: int
     epoch: int
     committed: bool | None = None
-    """Of a marker."""
+    """True or False for the marker of a commit or an abort."""
     transaction: object = None
-    """Whose records they are, for the test to know."""
+    """The transaction of the records, for the test only."""
 
 
 @attrs.define
 class FakePartition:
-    """What is appended to it, and which producers have a transaction open in it (producer id -> epoch)."""
+    """The appended batches, and the producers that have a transaction open in it (producer id -> epoch)."""
 
     batches: list[Batch] = attrs.field(factory=list)
     open: dict[int, int] = attrs.field(factory=dict)
 
     @property
     def last_stable_offset(self) -> int:
-        """How many batches there are before the first one whose transaction is open."""
+        """The number of batches before the first one whose transaction is open."""
         for offset, batch in enumerate(self.batches):
             if batch.committed is None and self.outcome(offset) is None:
                 return offset
@@ -69,7 +69,10 @@ class FakePartition:
         self.batches.append(Batch(producer_id, epoch, committed))
 
     def outcome(self, offset: int) -> bool | None:
-        """Whether the batch's transaction was committed; None while it is open. A producer's next marker decides."""
+        """True if the batch's transaction was committed, False if it was aborted; None while it is open.
+
+        A producer's next marker decides.
+        """
         producer_id = self.batches[offset].producer_id
         for later in self.batches[offset + 1 :]:
             if later.producer_id == producer_id and later.committed is not None:
@@ -79,7 +82,7 @@ class FakePartition:
 
 @attrs.frozen
 class Answer:
-    """Of InitProducerId or EndTxn."""
+    """The answer to InitProducerId or EndTxn."""
 
     error: ErrorCode
     producer_id: int
@@ -93,16 +96,16 @@ class ShardDriver:
         self.next_producer_id = FIRST_PRODUCER_ID
         self.producer_id_error = ErrorCode.NONE
         self.now_ms = 0
-        """Of the monotonic clock."""
+        """The time by the monotonic clock."""
         self.wall_ahead_ms = 0
-        """How far the wall clock is ahead of it: a test may set that clock."""
+        """The milliseconds by which the wall clock is ahead: a test may set that clock."""
         self.log: list[KeyedRecord] = []
         self.append_error = ErrorCode.NONE
         self.failing_appends = 0
-        """How many of the next appends fail, if `append_error` does not say that all do."""
+        """The number of next appends that fail. With an `append_error` all do."""
         self.partitions: defaultdict[TopicPartition, FakePartition] = defaultdict(FakePartition)
         self.unreachable: set[TopicPartition] = set()
-        self.asked: list[WriteMarkers] = []
+        self.sent_markers: list[WriteMarkers] = []
         self.done: list[str] = []
         """The effects in the order in which they were done: "append", "reply", "markers"."""
         self.replies: dict[object, Any] = {}
@@ -156,7 +159,7 @@ class ShardDriver:
 
     def write(self, markers: WriteMarkers) -> list[Effect]:
         assert markers.partitions, "markers for nobody"
-        self.asked.append(markers)
+        self.sent_markers.append(markers)
         reached = sorted(markers.partitions - self.unreachable)
         for partition in reached:
             self.partitions[partition].mark(markers.producer_id, markers.producer_epoch, markers.committed)
@@ -282,13 +285,13 @@ class ShardDriver:
     # What can be seen, and what was there before
 
     def stored(self, transactional_id: str = ID, *, back: int = 0) -> Transaction:
-        """What the last record but so many says of the id."""
+        """Returns the state of the id in the last record, or in an earlier one."""
         found = [change.transaction for change in map(read_record, *zip(*self.log, strict=True)) if change is not None]
         mine = [each for each in found if each is not None and each.transactional_id == transactional_id]
         return mine[-1 - back]
 
     def rewrite(self, transactional_id: str = ID, **fields: Any) -> None:
-        """As if the id's last record said this, and was replayed."""
+        """Replaces the state of the id, as if its last record had it, and was replayed."""
         changed = attrs.evolve(self.stored(transactional_id), **fields)
         self.log.append(TransactionChange(transactional_id, changed).record(self.version))
         self.restart()

@@ -23,14 +23,14 @@ REQUESTS: list[tuple[ApiMessage, int]] = [
 """They change nothing, so the answers are the same each time."""
 
 
-ASKED = b"".join(request_frame(it, version, correlation_id=i) for i, (it, version) in enumerate(REQUESTS))
+REQUEST_BYTES = b"".join(request_frame(it, version, correlation_id=i) for i, (it, version) in enumerate(REQUESTS))
 
 
 async def answers_through(kwire: ServerInTrio, new_transport: Callable[[socket.socket], Transport]) -> bytes:
     """All that is answered to REQUESTS on a new connection."""
     kwire.server.new_transport = new_transport
     client = await kwire.connect()
-    await client.stream.send_all(ASKED)
+    await client.stream.send_all(REQUEST_BYTES)
     frames = [await client.read_frame() for _ in REQUESTS]
     await client.hang_up()
     await wait_all_tasks_blocked()

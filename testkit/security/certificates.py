@@ -1,9 +1,9 @@
 """Keys and certificates for secured listeners and their clients, in the forms that brokers and clients read.
 
-An authority signs the server, its clients, and what is wrong on purpose: an expired certificate, and one for a machine
-of another name. Another authority, which no one trusts, signs a stranger. Each pair of key and certificate is there as
-one PEM file (key, certificate, the authority's) and as a PKCS #12 key store; what is trusted as PEM and as a PKCS #12
-trust store, with the attribute by which Java tells a trusted certificate from any other.
+An authority signs the server, its clients, and deliberately wrong ones: an expired certificate, and one for a machine
+of another name. Another authority, which is not trusted, signs a stranger. Each pair of key and certificate is there as
+one PEM file (key, certificate, the authority's) and as a PKCS #12 key store; the trusted ones as PEM and as a PKCS #12
+trust store, with the attribute by which Java distinguishes a trusted certificate from any other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509 import Certificate, load_pem_x509_certificate
 
 PASSWORD: Final = "keystore-secret"
-"""Of each key store and trust store."""
+"""The password of each key store and trust store."""
 
 _A_DAY: Final = timedelta(days=1)
 
@@ -66,7 +66,7 @@ class Certificates:
 
     @classmethod
     def make(cls, folder: Path) -> Certificates:
-        """In `folder`, which must exist."""
+        """Creates them in `folder`, which must exist."""
         ours, other = trustme.CA(), trustme.CA()
         authority, other_authority, trust_store = (
             folder / name for name in ("authority.pem", "other-authority.pem", "trusted.p12")

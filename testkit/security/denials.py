@@ -1,7 +1,8 @@
-"""A broker with an authorizer, users of whom each may do what an ACL says, and what may not change when one is refused.
+"""A broker with an authorizer, users with exactly the permissions of their ACLs, and the state that a denied request
+must not change.
 
-A super user prepares and looks. A case has a number, and
-with it a user of its own and resources that no other case has. All ACLs are created at once, so a test waits for none.
+A super user prepares and checks. A case has a number, and with it a user of its own and resources that no other case
+has. All ACLs are created at once, so a test waits for none.
 
 The requests are those with which the handlers are tested (REQUESTS), with the names of the case instead.
 """
@@ -66,16 +67,16 @@ from testkit.servers import brokers
 ALL, LITERAL, DENY, ALLOW = 2, 3, 2, 3
 NEW, CHANGELOG, RENEWER, OWNER = "new", "changelog", "mallory", "alice"
 NAMES: Final = (handlers.TOPIC, handlers.GROUP, handlers.ID, NEW, CHANGELOG, RENEWER, OWNER)
-"""Of what is in the requests, and gets another name in each case."""
+"""The names in the requests that are replaced in each case."""
 ANY: Final = ("WRITE", "TOPIC")
-"""Asked by InitProducerId about all topics at once."""
+"""The permission that InitProducerId checks for all topics at once."""
 _ADMIN: Final = "admin"
-"""The super user. It logs in as the others do: nobody gets tokens at a plaintext listener."""
+"""The super user. It logs in as the others do, because tokens are not issued at a plaintext listener."""
 _SOME: Final = 24
 """Enough names that each partition of a coordinators' topic has some."""
 _TIMEOUT_MS: Final = 30_000
 _BROKER, _TOPIC, _GROUP = 4, 2, 32
-"""By ConfigResource.Type."""
+"""The numbers of ConfigResource.Type."""
 _CONFIGS: Final = {
     _TOPIC: (handlers.TOPIC, "retention.ms", "12345678"),
     _BROKER: ("1", "message.max.bytes", "1234567"),
@@ -85,7 +86,7 @@ _VALUES: Final = {value for _, _, value in _CONFIGS.values()}
 """Other ones in each case: all change the same broker."""
 
 Request = tuple[Callable[[Any], Any], int | None]
-"""What makes a request, and in which version it is asked; None for the latest one."""
+"""A function that makes a request, and the version of the request; None for the latest one."""
 
 
 _OWN: Final[dict[str, list[ApiMessage]]] = {
@@ -101,7 +102,7 @@ _OWN: Final[dict[str, list[ApiMessage]]] = {
     # With the number of partitions alone, which can be done.
     "create_partitions": [CreatePartitionsRequest([CreatePartitionsTopic(handlers.TOPIC, 3, None)])],
 }
-"""Requests that are asked instead of those in REQUESTS, which change nothing."""
+"""Requests that replace those in REQUESTS, which change nothing."""
 
 _MORE: Final = (
     "produce",
@@ -125,7 +126,7 @@ def _copied(request: ApiMessage, _: Any) -> ApiMessage:
 
 
 def name_in(number: int, name: str) -> str:
-    """What a request of the case has for one of NAMES."""
+    """Returns the name in a request of the case for one of NAMES."""
     return f"{name}-{number}-"
 
 
@@ -134,7 +135,7 @@ def user_of(number: int) -> str:
 
 
 def resources(permission: Permission, number: int, api: str) -> list[str]:
-    """What of the case's resources it is about."""
+    """Returns the resources of the case that the request is about."""
     if api == "init_producer_id" and permission == ANY:
         return ["*"]
     names = {
@@ -193,11 +194,11 @@ class Scene:
     _address: str
 
     def version(self, api: str, wanted: int | None = None) -> int:
-        """That in which an API is asked: the latest one that both sides know, or the wanted one."""
+        """Returns the version of an API's requests: the latest one that both sides have, or the wanted one."""
         return min(handlers.latest(api) if wanted is None else wanted, self.versions[key_of(api)])
 
     def call(self, request: ApiMessage, version: int | None = None) -> Any:
-        """As the super user."""
+        """Sends a request as the super user."""
         return self.admin.call(request, self.newest(request) if version is None else version)
 
     def newest(self, request: ApiMessage) -> int:
@@ -205,10 +206,10 @@ class Scene:
         return self.version(APIS[type(request).api_key].name)
 
     def connection_of(self, number: int) -> AbstractContextManager[RawClient]:
-        """Of the case's user."""
+        """Opens a connection of the case's user."""
         return logged_in(self._address, user_of(number))
 
-    def ask(self, client: RawClient, request: ApiMessage, version: int) -> tuple[bytes, bytes, Any]:
+    def send(self, client: RawClient, request: ApiMessage, version: int) -> tuple[bytes, bytes, Any]:
         """The bytes of the request, those of the answer, and the answer."""
         sent = request_frame(request, version)
         client.send(sent)
@@ -216,13 +217,13 @@ class Scene:
         return sent, answer, decoded_reply(answer, type(request).api_key, version)[1]
 
     def wait_for_transactions(self) -> None:
-        """Until there is a coordinator for each id: Apache Kafka makes the topic when the first one is asked for."""
+        """Waits until there is a coordinator for each id: Apache Kafka creates the topic at the first request."""
         some = [f"some-id-{number}" for number in range(_SOME)]
 
         def known() -> bool:
             self.call(FindCoordinatorRequest(key_type=1, coordinator_keys=some))
-            told = self.call(DescribeTransactionsRequest(some)).transaction_states
-            return {it.error_code for it in told} == {ErrorCode.TRANSACTIONAL_ID_NOT_FOUND}
+            states = self.call(DescribeTransactionsRequest(some)).transaction_states
+            return {it.error_code for it in states} == {ErrorCode.TRANSACTIONAL_ID_NOT_FOUND}
 
         eventually(known, "transactions have coordinators")
 
@@ -234,17 +235,17 @@ class Scene:
     def create_acls(self, made: list[AclCreation]) -> None:
         assert {it.error_code for it in self.call(CreateAclsRequest(made)).results} == {0}
 
-        def told() -> int:
+        def denied_count() -> int:
             answer = self.call(DescribeAclsRequest(1, None, 1, None, None, 1, 1))
             return sum(len(it.acls) for it in answer.resources)
 
         expected = len(made)
-        eventually(lambda: told() >= expected, "the broker goes by the ACLs")
+        eventually(lambda: denied_count() >= expected, "the broker goes by the ACLs")
 
 
 @attrs.define(eq=False, slots=False)
 class Case:
-    """What one user asks, and what is there for it. The super user prepares it and looks at it."""
+    """The requests of one user, and its resources. The super user prepares and checks it."""
 
     scene: Scene
     number: int
@@ -277,7 +278,7 @@ class Case:
         return Uuid(topic.topic_id)
 
     def prepare(self, api: str) -> Any:
-        """The super user asks what the first request of that API does, with the case's names."""
+        """Prepares as the super user: sends the first request of that API, with the case's names."""
         make, version = requests_of(api)[0]
         return self.scene.call(self.request(make), self.scene.version(api, version))
 
@@ -354,7 +355,7 @@ class Case:
         first, last = (
             ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, at)])]) for at in (-2, -1)
         )
-        asked: dict[str, ApiMessage] = {
+        requests: dict[str, ApiMessage] = {
             "topics": MetadataRequest(
                 [MetadataRequestTopic(name=self.name(it)) for it in (handlers.TOPIC, NEW, CHANGELOG)], False
             ),
@@ -376,14 +377,14 @@ class Case:
             "transaction": DescribeTransactionsRequest([self.name(handlers.ID)]),
             "features": ApiVersionsRequest("tests", "1"),
         }
-        self.scene.admin.ask(*((it, self.scene.newest(it)) for it in asked.values()))
-        seen = {name: self.scene.admin.answer() for name in asked}
+        self.scene.admin.send_requests(*((it, self.scene.newest(it)) for it in requests.values()))
+        seen = {name: self.scene.admin.answer() for name in requests}
         seen["groups"] = [it for it in seen["groups"].groups if it.group_id == group]
         seen["features"] = seen["features"].finalized_features
         return seen
 
     def changed(self, before: dict[str, Any]) -> set[str]:
-        """What is not as it was then."""
+        """Returns the parts of the state that have changed since then."""
         return {name for name, it in self.seen().items() if it != before[name]}
 
 

@@ -27,7 +27,7 @@ from kwire.handlers.apis import APIS
 from kwire.node.broker import Broker
 from testkit.basics.error_codes import error_codes
 from testkit.security.refusals import REFUSALS
-from testkit.security.requests import GROUP, ID, REQUESTS, TOPIC, ask, topic_id
+from testkit.security.requests import GROUP, ID, REQUESTS, TOPIC, call, topic_id
 
 Permission = tuple[str, str]
 """The names of an operation and a type of resources."""
@@ -65,7 +65,7 @@ def page_name(api: str) -> str:
 
 
 def of_a_group(api: str, method: str, answer: Callable[..., Any]) -> Callable[[Broker], Any]:
-    """The API's request, to a broker that has the group, as far as that method of its service says."""
+    """Sends the API's request to a broker that has the group, as far as that method of its service needs it."""
 
     def make(broker: Broker) -> Any:
         broker.groups = Pretending(broker.groups, method, answer)  # type: ignore[assignment]
@@ -119,8 +119,8 @@ def _transactional(broker: Broker) -> produce.ProduceRequest:
 
 def _in_a_transaction(broker: Broker) -> Any:
     """The transactional id has a transaction with the topic."""
-    identity = ask(broker, "init_producer_id", init_producer_id.InitProducerIdRequest(ID, 60_000))
-    ask(broker, "add_partitions_to_txn", _adding(identity.producer_id, identity.producer_epoch), version=3)
+    identity = call(broker, "init_producer_id", init_producer_id.InitProducerIdRequest(ID, 60_000))
+    call(broker, "add_partitions_to_txn", _adding(identity.producer_id, identity.producer_epoch), version=3)
     return REQUESTS["describe_transactions"][0](broker)
 
 

@@ -116,11 +116,11 @@ class Denier:
     """Refuses everything to everybody, but what is in `permitted`."""
 
     permitted: set[tuple[Operation, ResourceType, str]] = attrs.field(factory=set)
-    asked: list[tuple[Requester, Operation, ResourceType, str]] = attrs.field(factory=list)
+    checked: list[tuple[Requester, Operation, ResourceType, str]] = attrs.field(factory=list)
     allows_all: bool = False
 
     def allows(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        self.asked.append((requester, operation, resource_type, name))
+        self.checked.append((requester, operation, resource_type, name))
         return (operation, resource_type, name) in self.permitted
 
     def allows_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
@@ -130,7 +130,7 @@ class Denier:
         return frozenset()
 
     def grant(self, requester: Requester, operation: Operation, topic: str | Uuid) -> None:
-        """It is asked each time."""
+        """Does nothing, so that each check is made."""
 
 
 @contextmanager
@@ -142,8 +142,8 @@ def open_broker() -> Iterator[Broker]:
     create_internal_topics(opened)
     at_once(opened.metadata.change(auto_create_topic, TOPIC))
     append(opened.partitions.find(TOPIC, 0), b"secret-value")
-    ask(opened, "offset_commit", REQUESTS["offset_commit"][0](opened))
-    ask(opened, "init_producer_id", init_producer_id.InitProducerIdRequest(ID, 60_000))
+    call(opened, "offset_commit", REQUESTS["offset_commit"][0](opened))
+    call(opened, "init_producer_id", init_producer_id.InitProducerIdRequest(ID, 60_000))
     yield opened
     opened.close()
 
@@ -165,11 +165,11 @@ def latest(name: str) -> int:
     return next(api for api in APIS.values() if api.name == name).versions[-1]
 
 
-def ask(broker: Broker, name: str, request: Any, *, version: int | None = None) -> Any:
-    """What the handler answers, without waiting, after a trip over the wire."""
+def call(broker: Broker, name: str, request: Any, *, version: int | None = None) -> Any:
+    """Returns the answer of the handler, without waiting, encoded and decoded."""
     api = next(api for api in APIS.values() if api.name == name)
-    asked = latest(name) if version is None else version
-    context = Context("host", "127.0.0.1", 9092, api_key=api.key, api_version=asked, requester=MALLORY)
+    api_version = latest(name) if version is None else version
+    context = Context("host", "127.0.0.1", 9092, api_key=api.key, api_version=api_version, requester=MALLORY)
     handle = api.handler(broker)
     response = handle(request, context)
     if isinstance(response, Coroutine):
@@ -181,7 +181,7 @@ def ask(broker: Broker, name: str, request: Any, *, version: int | None = None) 
             raise DoesNotAnswerYet
     if response is None:
         return None
-    return MESSAGES[api.key].response_class.read(Reader(written(response, asked)), asked)
+    return MESSAGES[api.key].response_class.read(Reader(written(response, api_version)), api_version)
 
 
 def written(response: Any, version: int) -> bytes:

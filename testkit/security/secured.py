@@ -1,20 +1,20 @@
-"""A broker with secured listeners, for all tests of who may come in, and what they may do then.
+"""A broker with secured listeners, for all tests of authentication and authorization.
 
-Apache Kafka and kwire get the same server.properties, with what Kafka needs of a node that is broker and controller,
-because that is what is promised: a file that works with one works with the other. `KWIRE_COMPAT` chooses, as in
-brokers.py; it is one broker also where other tests have three.
+Apache Kafka and kwire get the same server.properties, with the configurations that Kafka needs for a node that is
+broker and controller, because that is promised: a file that works with one works with the other. `KWIRE_COMPAT`
+chooses, as in brokers.py; it is one broker also where other tests have three.
 
 | listener | protocol | its peculiarity |
 |---|---|---|
 | PLAINTEXT | PLAINTEXT | clients are ANONYMOUS, a super user. The tests administer the broker here |
-| SSL | SSL | asks for a certificate, but does not insist; key store and trust store are PKCS #12, elsewhere PEM |
-| MUTUAL | SSL | insists on a certificate |
-| TRUSTING | SSL | insists on one, too, and trusts both authorities |
+| SSL | SSL | requests a certificate, but does not require it; key store and trust store are PKCS #12, elsewhere PEM |
+| MUTUAL | SSL | requires a certificate |
+| TRUSTING | SSL | requires one, too, and trusts both authorities |
 | SASL_PLAINTEXT, SASL_SSL | the same | all mechanisms |
 | BRIEF | SASL_PLAINTEXT | an authentication lasts `BRIEF_MS` |
 | EXPIRED, MISNAMED | SSL | with a certificate that a client must not accept |
 
-alice, bob and admin, a super user, have passwords for PLAIN and for SCRAM, and carol has a certificate. Everybody may
+alice, bob and admin, a super user, have passwords for PLAIN and for SCRAM, and carol has a certificate. All users may
 do everything with topics and groups whose names begin with `OPEN`, and nothing with others.
 """
 
@@ -90,7 +90,7 @@ _REFUSED_SLOWLY_MS: Final = 20
 
 @attrs.frozen
 class Way:
-    """How a client comes in: at an address, by a protocol, and as whom.
+    """The authentication of a client: an address, a protocol, and an identity.
 
     authority: the certificate that it trusts. identity: its own, for SSL.
     """
@@ -111,7 +111,7 @@ class Way:
 
 @attrs.frozen
 class Tokens:
-    """Issues signed tokens for OAUTHBEARER. `key_set` is the file with the key that brokers look into."""
+    """Issues signed tokens for OAUTHBEARER. `key_set` is the file with the key that brokers read."""
 
     key_set: Path
     _key: rsa.RSAPrivateKey
@@ -147,7 +147,7 @@ class Secured:
     certificates: Certificates
     tokens: Tokens
     admin: AdminClient
-    """At PLAINTEXT."""
+    """The client at PLAINTEXT."""
     _addresses: dict[str, str]
 
     def address(self, listener: str) -> str:
@@ -196,7 +196,7 @@ class Secured:
             self.admin.alter_user_scram_credentials([change])[user].result(_CALL_TIMEOUT_S)
 
     def remove_user(self, user: str, *mechanisms: str) -> None:
-        """Of SCRAM."""
+        """Removes a user of SCRAM."""
         for mechanism in mechanisms or _SCRAM:
             change = UserScramCredentialDeletion(user, _SCRAM[mechanism])
             self.admin.alter_user_scram_credentials([change])[user].result(_CALL_TIMEOUT_S)
@@ -266,7 +266,7 @@ def secured_broker() -> Iterator[Secured]:
 
 @contextmanager
 def started(kafka: ApacheKafka) -> Iterator[Path]:
-    """That Apache Kafka, or kwire with its server.properties, as `KWIRE_COMPAT` says. Yields what it says, a file."""
+    """Starts Apache Kafka, or kwire with its server.properties, as `KWIRE_COMPAT` says. Yields its log, a file."""
     if brokers.IS_KAFKA:
         with kafka:
             yield kafka.log_file

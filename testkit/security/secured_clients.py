@@ -1,4 +1,4 @@
-"""The clients at secured listeners: how each is told who it is, and how each reports that it is not let in."""
+"""The clients at secured listeners: their credentials, and their errors when they are rejected."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ GROUP: Final = f"{OPEN}clients"
 """Consumers of librdkafka are in a group even if they are assigned to their partitions."""
 _VALUE: Final = b"a record"
 _TRIES_FOR_MS: Final = 600
-"""How long kafka-python tries to reach a broker that does not let it in, at first."""
+"""The time for which kafka-python retries a broker that rejects it, at first."""
 REFUSED_CERTIFICATE: Final = {
     "kafka-python": "SSL.*ALERT|EOF occurred|Broken pipe|socket disconnected",
     "aiokafka": r"Connection at \S+ closed|SSL.*ALERT",
     "confluent-kafka": "^_(TRANSPORT|SSL): .*alert",
     "Java": "^SslAuthenticationException: ",
 }
-"""What `Client.refusal` says, a pattern. The broker refuses a certificate with an alert, after the client's handshake
-ended (TLS 1.3), and a client that writes to the connection then may not hear it."""
+"""The pattern of `Client.refusal`. The broker refuses a certificate with an alert, after the client's handshake ended
+(TLS 1.3), and a client that writes to the connection then may not receive it.
+"""
 
 
 @contextmanager
 def _said(logger: str, pattern: str) -> Iterator[list[str]]:
-    """What a client logs from level warning on, and begins so."""
+    """Collects a client's log messages from level warning on whose start matches `pattern`."""
 
     class Listening(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -64,7 +65,7 @@ class Client(Protocol):
         """Produces a record to the topic, which is new, and consumes it."""
 
     def refusal(self, way: Way, topic: str) -> str:
-        """What the client says when it is not let in: the error's class or code, and its text. "none" if it is."""
+        """The client's error when it is rejected: the error's class or code, and its text. "none" if it is accepted."""
 
     def error_of_producing(self, way: Way, topic: str) -> str:
         """The class or the code of the error with which a record for the topic is refused."""
@@ -79,7 +80,7 @@ class KafkaPython:
         assert record.value == _VALUE
 
     def refusal(self, way: Way, topic: str) -> str:
-        """It goes on trying, and says why in its log only."""
+        """The error in its log, since it continues to retry."""
         deadline = Deadline()
         tries_for_ms = _TRIES_FOR_MS
         while deadline.not_over("an attempt to connect"):
@@ -138,7 +139,7 @@ class Aiokafka:
         asyncio.run(go())
 
     def refusal(self, way: Way, topic: str) -> str:
-        """It says why in its log only."""
+        """The error in its log."""
 
         async def go() -> str:
             client = AIOKafkaClient(bootstrap_servers=way.address, **self.config(way))
@@ -231,14 +232,14 @@ class Confluent:
 
 
 _FAR_FUTURE_S: Final = 4_000_000_000.0
-"""When librdkafka asks for another token. An expired one is for the broker to refuse."""
+"""The time when librdkafka requests another token. An expired one is for the broker to refuse."""
 
 
 @attrs.frozen
 class Java:
     host: JavaHost
     folder: Path
-    """For the files that its clients read."""
+    """The folder for the files that its clients read."""
 
     def round_trip(self, way: Way, topic: str) -> None:
         ended = self.host.succeed("SecuredScenarios", "roundTrip", self.properties(way), topic)

@@ -13,11 +13,13 @@ from testkit.scenes.server_in_trio import ServerInTrio, TrioClient
 from testkit.security.tls.certificates import HOST, client_settings
 
 UNHURRIED = ("connections.max.idle.ms=1000000000000", "kwire.authentication.timeout.ms=2000000000")
-"""The clock jumps when nobody has anything to do, and a busy machine may take a while to hand on what was sent."""
+"""Settings without short timeouts: the clock jumps when all tasks are idle, and a busy machine may take a while to
+deliver bytes.
+"""
 
 
 class CutStream(trio.abc.Stream):
-    """Sends what it is given in pieces, and hands on no more of what comes than its sizes say."""
+    """A stream that sends in pieces, and receives no more at once than its sizes."""
 
     def __init__(self, stream: trio.SocketStream, sizes: Sequence[int]) -> None:
         self.stream = stream

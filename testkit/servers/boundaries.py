@@ -1,7 +1,7 @@
-"""Values at the boundaries of every setting, and what Apache Kafka answers to each.
+"""Values at the boundaries of every setting, and Apache Kafka's answer to each.
 
-A setting has twelve values: those around its bounds, its choices, and what is no value of its type. `boundaries.txt`
-has a line for each setting: its name, its values, and the answers to them, a letter each (see `LETTERS`). "broker",
+A setting has twelve values: those around its bounds, its choices, and values of another type. `boundaries.txt` has a
+line for each setting: its name, its values, and the answers to them, a letter each (see `LETTERS`). "broker",
 "brokers" (all of them), "topic", "group" and "metrics" are kinds of resources, which get a change that is validated
 only; "start" is a broker's start with this value in its server.properties. Further lines have several settings that do
 not fit each other, or just so: the kind, the settings, and the answer.
@@ -10,7 +10,7 @@ Apache Kafka has given the answers:
 
     KWIRE_COMPAT=kafka .venv/bin/python -m testkit.servers.boundaries
 
-rewrites the file, for the settings that both brokers know. Run it when a setting is added or its range changes.
+rewrites the file, for the settings that both brokers have. Run it when a setting is added or its range changes.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Answer:
 
 
 def definitions() -> dict[str, list[tuple[str, ConfigDefinition]]]:
-    """By the setting's name: the kinds of resources that have it."""
+    """Returns the kinds of resources that have it, by the setting's name."""
     found: dict[str, list[tuple[str, ConfigDefinition]]] = {}
     for resource, table in (
         (START, broker_configs()),
@@ -243,7 +243,7 @@ def answers(client: RawClient, changes: Sequence[Change]) -> list[Answer]:
     found = []
     for start in range(0, len(changes), IN_FLIGHT):
         some = changes[start : start + IN_FLIGHT]
-        client.ask(*((_request(change), 1) for change in some))
+        client.send_requests(*((_request(change), 1) for change in some))
         for _ in some:
             (answer,) = client.answer().responses
             found.append(Answer(LETTERS[ErrorCode(answer.error_code)], answer.error_message or ""))

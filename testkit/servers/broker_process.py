@@ -18,7 +18,7 @@ _ADDRESS = re.compile(r"listening on (\S+?),? ")
 
 
 class BrokerProcess:
-    """Runs in `folder`: data in `folder`/data unless it is told where, log at the end of `folder`/log.
+    """A broker in a process. It runs in `folder`, with its data in `data_dir` and its log in `folder`/log.
 
     `port` is None if the settings have `listeners`. `descriptors`: the most it may have open. `kwire`: the module that
     is run, and what it is given before `serve`.

@@ -1,4 +1,4 @@
-"""The brokers that the tests run against, and how each is started, stopped and killed.
+"""The brokers of the tests: how each is started, stopped and killed.
 
 `KWIRE_COMPAT` chooses:
 
@@ -8,9 +8,9 @@
   with the broker.
 * `kafka`: both are Apache Kafka, from its jars. `KWIRE_COMPAT_VERSION` is its version: that of devtools if not set.
 * `cluster` and `kafka-cluster`: both are node 1 of three, `kwire serve` processes or Apache Kafkas. Topics have a
-  replica on each node unless a test says otherwise. Only node 1 is stopped and killed.
+  replica on each node by default. Only node 1 is stopped and killed.
 
-All get the same settings, so that a test says what Kafka does and not what one of them was told to do.
+All get the same settings, so that a test describes Kafka and not the settings of one of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ IS_KAFKA = KIND.startswith("kafka")
 IS_CLUSTER = KIND.endswith("cluster")
 KAFKA_VERSION = os.environ.get("KWIRE_COMPAT_VERSION", apache_kafka.VERSION)
 IS_4_4 = not IS_KAFKA or KAFKA_VERSION == "4.4.0"
-"""Whether the brokers have what is new in Apache Kafka 4.4."""
+"""True if the brokers have the features of Apache Kafka 4.4."""
 NODES = (1, 2, 3) if IS_CLUSTER else (1,)
 """Their ids. Tests connect to the first."""
 
@@ -91,7 +91,7 @@ class Broker(Protocol):
 
     @property
     def settings(self) -> dict[str, str]:
-        """What it was started with beside its defaults."""
+        """The settings of its start besides its defaults."""
 
 
 class RestartableBroker(Broker, Protocol):
@@ -99,7 +99,7 @@ class RestartableBroker(Broker, Protocol):
 
     @property
     def log_file(self) -> Path:
-        """What it says. Apache Kafka begins it anew at each start."""
+        """The log. Apache Kafka begins a new one at each start."""
 
     @property
     def metadata_dir(self) -> Path:
@@ -123,7 +123,7 @@ class RestartableBroker(Broker, Protocol):
         """SIGTERM, without waiting for the end: `kill` follows."""
 
     def begin_start(self) -> None:
-        """As `start`, without waiting until it serves: `kill` follows."""
+        """Begins a start without waiting until it serves: `kill` follows."""
 
 
 class Cluster(Protocol):
@@ -324,7 +324,7 @@ def shared_broker() -> Iterator[Broker]:
 
 @contextmanager
 def restartable_broker(**more: str) -> Iterator[RestartableBroker]:
-    """`more` are settings beside the common ones, with underscores for dots."""
+    """A broker. `more` are additional settings, with underscores for dots."""
     settings = {**SETTINGS, **{name.replace("_", "."): value for name, value in more.items()}}
     if IS_KAFKA:
         with _Kafka(settings) as kafka:

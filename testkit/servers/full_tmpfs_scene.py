@@ -72,7 +72,7 @@ def commit(client: RawClient, offset: int) -> int:
 
 
 def fill_up(client: RawClient, tmpfs: SmallTmpfs, *, topic: str = "t") -> int:
-    """To the last byte; returns how many records were acknowledged on the way."""
+    """Fills the disk to the last byte; returns the number of records that were acknowledged meanwhile."""
     tmpfs.fill(2 * MIB)
     count = 0
     for size in (100_000, 1_000, 1):

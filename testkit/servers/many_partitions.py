@@ -37,7 +37,7 @@ STOP_TIMEOUT_S = 300.0
 
 @attrs.define
 class Figures:
-    """Of one run; seconds, bytes, counts. Lists have one entry for each start."""
+    """The figures of one run: seconds, bytes, counts. Lists have one entry for each start."""
 
     partitions: int
     start_s: list[float] = attrs.field(factory=list)

@@ -1,4 +1,4 @@
-"""What is seen of a share group's configurations: by members of a group that begins anew each time."""
+"""Checks of a share group's configurations, by members of a new group each time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def _new_member(scene: Scene, *, start_offset: int | None = None) -> AsyncIterator[Member]:
-    """Of a group that begins at the end of the log, unless it is said otherwise. It goes at the end, with its group."""
+    """A member of a new group that reads from `start_offset`, by default the log's end. It leaves at the end."""
     broker = scene.broker
     topic_id = broker.metadata.image.topics["t"].topic_id
     await finished(broker.share_state.runtime.topic.ensure())
@@ -91,7 +91,7 @@ async def how_long_a_record_that_came_back_is_kept_s(scene: Scene) -> float:
 
 
 async def _letter_in(scene: Scene, topic: str) -> Record | None:
-    """What comes to a topic, which need not exist, when a record of `t` is rejected."""
+    """The record that a topic gets when a record of `t` is rejected. The topic need not exist."""
     before = len(_records_of(scene, topic))
     async with _new_member(scene) as member:
         await scene.append(b"rejected")

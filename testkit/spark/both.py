@@ -40,19 +40,19 @@ class Both:
         return ours
 
     def fail(self, says: str, **options: object) -> str:
-        """Both refuse; what ours says, which has to match the pattern `says`."""
+        """Asserts that both refuse; returns our error, which has to match the pattern `says`."""
         with pytest.raises(Exception):  # noqa: B017 - Java's or ours
             self.kafka.read(**options).collect()
         return failing(self.kwire, says, **options)
 
 
 def failing(tables: Tables, says: str, **options: object) -> str:
-    """What the batch fails with."""
+    """Returns the error of the batch."""
     with pytest.raises(PySparkException) as caught:
         tables.read(**options).collect()
-    told = str(caught.value)
-    assert re.search(says, told), told
-    return told
+    text = str(caught.value)
+    assert re.search(says, text), text
+    return text
 
 
 def in_order(rows: DataFrame) -> list[dict[str, Any]]:

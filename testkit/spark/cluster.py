@@ -34,7 +34,7 @@ class Cluster:
 
 @contextmanager
 def standalone_cluster(folder: Path) -> Iterator[Cluster]:
-    """A master and a worker of two cores, on free ports of the loopback address; what they say is in `folder`."""
+    """A master and a worker of two cores, on free ports of the loopback address; their output is in `folder`."""
     port, page = free_port(), free_port()
     cluster = Cluster(f"spark://{LOOPBACK}:{port}", folder / "work")
     master = ("master.Master", "--host", LOOPBACK, "--port", str(port), "--webui-port", str(page))
@@ -78,7 +78,7 @@ def _apart(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _workers(page: int) -> int:
-    """How many the master has, by its status page; 0 while that is not served."""
+    """The number of the master's workers, by its status page; 0 while that is not served."""
     try:
         with urllib.request.urlopen(f"http://{LOOPBACK}:{page}/json/", timeout=10) as answer:
             return int(json.load(answer)["aliveworkers"])

@@ -33,7 +33,7 @@ def spark_environment() -> dict[str, str]:
 
 
 def jar_files() -> str:
-    """What jobs need, as spark.jars takes it."""
+    """The jars that jobs need, as spark.jars takes it."""
     return ",".join(map(str, jars("spark-kafka") + jars("spark-iceberg")))
 
 
@@ -42,7 +42,7 @@ def kwire(*arguments: str) -> list[str]:
 
 
 def run(folder: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
-    """In `folder`, to its end, whatever that is."""
+    """Runs in `folder` to the end, with any exit code."""
     return subprocess.run(
         command,
         cwd=folder,

@@ -21,7 +21,7 @@ def make_table(warehouse: Warehouse, name: str, properties: Mapping[str, str]) -
 
 
 def commit(warehouse: Warehouse, name: str, position: Position | None) -> None:
-    """A snapshot of one row; without a position, as somebody else would make it."""
+    """Commits a snapshot of one row; without a position, like another writer."""
     with _catalog(warehouse) as catalog:
         row = pa.Table.from_pylist([{"value": b"v"}], schema=_SCHEMA)
         found = {} if position is None else {PROPERTY: position.to_json()}

@@ -1,8 +1,8 @@
 """A job in a process of its own, which tests kill: `python -m testkit.spark.job_process FOLDER`.
 
-It is what `kwire pipeline table`, `mirror` and `replay` run, in one Java process. FOLDER/job.json says what to do; what
-the job reports goes to standard output, a line each. When the job has ended, the tables that "verify" names are
-compared; the reports follow.
+It runs the same as `kwire pipeline table`, `mirror` and `replay`, in one Java process. FOLDER/job.json describes the
+jobs; their reports are written to standard output, a line each. When the job has ended, the tables that "verify" names
+are compared; the reports follow.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kwire.pipeline.warehouse import Warehouse, parse_warehouse
 
 
 def main(folder: Path) -> None:
-    told = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    spec = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     warehouse = parse_warehouse(str(folder / "warehouse"), {})
     conf = {
         "spark.jars": ",".join(map(str, jars("spark-kafka") + jars("spark-iceberg"))),
@@ -46,36 +46,36 @@ def main(folder: Path) -> None:
     }
     warehouse.make()
     os.environ.update(java_environment())
-    with spark_for("test", warehouse, conf, "local[4]") as spark, Topics(told["bootstrap"], timeout_s=10.0) as topics:
+    with spark_for("test", warehouse, conf, "local[4]") as spark, Topics(spec["bootstrap"], timeout_s=10.0) as topics:
         report = JsonLines(sys.stdout)
-        plans = [_plan(told, warehouse, options) for options in told["tables"]]
+        plans = [_plan(spec, warehouse, options) for options in spec["tables"]]
         run_id = uuid.uuid4().hex[:12]
         runs: list[Run] = [TableRun(plan, spark, topics, run_id, report) for plan in plans]
-        runs.append(MirrorRun(_mirror(told), spark, run_id, report, timeout_s=10.0))
-        runs.append(ReplayRun(_replay(told), spark, topics, run_id, report))
+        runs.append(MirrorRun(_mirror(spec), spark, run_id, report, timeout_s=10.0))
+        runs.append(ReplayRun(_replay(spec), spark, topics, run_id, report))
         job = Job(runs, 120.0, report.warning)
         with stopping_on_signals(job):
             job.work()
-        for name in told["verify"]:
+        for name in spec["verify"]:
             plan, writer = open_existing(
-                warehouse, name, spark, bootstrap=told["bootstrap"], options={}, run_id=f"{run_id}-verify"
+                warehouse, name, spark, bootstrap=spec["bootstrap"], options={}, run_id=f"{run_id}-verify"
             )
             sys.stdout.write(verify(plan, writer, spark, topics).to_json() + "\n")
 
 
-def _plan(told: dict[str, Any], warehouse: Warehouse, options: dict[str, object]) -> TablePlan:
-    plan = TablePlan(bootstrap=str(told["bootstrap"]), warehouse=warehouse, once=bool(told["once"]), **options)  # type: ignore[arg-type]
+def _plan(spec: dict[str, Any], warehouse: Warehouse, options: dict[str, object]) -> TablePlan:
+    plan = TablePlan(bootstrap=str(spec["bootstrap"]), warehouse=warehouse, once=bool(spec["once"]), **options)  # type: ignore[arg-type]
     plan.check()
     return plan
 
 
-def _mirror(told: dict[str, Any]) -> MirrorPlan:
+def _mirror(spec: dict[str, Any]) -> MirrorPlan:
     plan = MirrorPlan(
-        source=told["bootstrap"],
-        target=told["target"],
-        topics=tuple(told["mirror"]),
+        source=spec["bootstrap"],
+        target=spec["target"],
+        topics=tuple(spec["mirror"]),
         exactly_once=True,
-        once=told["once"],
+        once=spec["once"],
         interval_s=0.2,
         groups=None,
     )
@@ -83,13 +83,13 @@ def _mirror(told: dict[str, Any]) -> MirrorPlan:
     return plan
 
 
-def _replay(told: dict[str, Any]) -> ReplayPlan:
-    it = told["replay"]
+def _replay(spec: dict[str, Any]) -> ReplayPlan:
+    it = spec["replay"]
     plan = ReplayPlan(
-        source=TopicSource(told["bootstrap"], it["topic"]),
+        source=TopicSource(spec["bootstrap"], it["topic"]),
         range=Range(Edge(latest=False), Edge(latest=True), "earliest", "latest"),
         where=None,
-        bootstrap=told["target"],
+        bootstrap=spec["target"],
         to_topic=it["to_topic"],
         rate_per_s=it["rate_per_s"],
     )

@@ -34,8 +34,8 @@ R = TypeVar("R", bound=Run)
 
 
 @attrs.define
-class Told:
-    """A report that keeps what it was told."""
+class RecordedReport:
+    """A report that records its steps and warnings."""
 
     steps: list[Step] = attrs.field(factory=list)
     warnings: list[str] = attrs.field(factory=list)
@@ -84,21 +84,23 @@ class Jobs:
         check_plans([plan])
         return plan
 
-    def index_once(self, topic: str, fields: str, **options: Any) -> Told:
+    def index_once(self, topic: str, fields: str, **options: Any) -> RecordedReport:
         """Lets an index job take what there is. Raises what ended it."""
-        told, plan = Told(), self.index_plan(topic, fields, **options)
-        run = TableRun(plan, self.spark, self.topics, f"t{next(_numbers)}", told, open_index)
-        Job([run], 20.0, told.warning).work()
-        return told
+        report, plan = RecordedReport(), self.index_plan(topic, fields, **options)
+        run = TableRun(plan, self.spark, self.topics, f"t{next(_numbers)}", report, open_index)
+        Job([run], 20.0, report.warning).work()
+        return report
 
-    def run_of(self, topic: str, told: Told | None = None, **options: Any) -> TableRun:
-        return TableRun(self.plan(topic, **options), self.spark, self.topics, f"t{next(_numbers)}", told or Told())
+    def run_of(self, topic: str, report: RecordedReport | None = None, **options: Any) -> TableRun:
+        return TableRun(
+            self.plan(topic, **options), self.spark, self.topics, f"t{next(_numbers)}", report or RecordedReport()
+        )
 
-    def once(self, topic: str, **options: Any) -> Told:
+    def once(self, topic: str, **options: Any) -> RecordedReport:
         """Lets a job take what there is. Raises what ended it."""
-        told = Told()
-        Job([self.run_of(topic, told, **options)], 20.0, told.warning).work()
-        return told
+        report = RecordedReport()
+        Job([self.run_of(topic, report, **options)], 20.0, report.warning).work()
+        return report
 
     def verify(self, topic: str, table: str | None = None) -> Report:
         plan, writer = open_existing(
@@ -110,7 +112,7 @@ class Jobs:
         return self.warehouse.pyiceberg_catalog().load_table((NAMESPACE, table_of(topic, table)))
 
     def rows(self, topic: str, table: str | None = None) -> list[dict[str, Any]]:
-        """By partition and offset; `kafka` and `value` as dictionaries."""
+        """Returns the rows by partition and offset; `kafka` and `value` as dictionaries."""
         return _sorted(self.table(topic, table).scan().to_arrow())
 
     def errors(self, topic: str, table: str | None = None) -> list[dict[str, Any]]:
@@ -118,7 +120,9 @@ class Jobs:
         return _sorted(self.warehouse.pyiceberg_catalog().load_table(name).scan().to_arrow())
 
     def values(self, topic: str) -> list[Any]:
-        """As Spark reads them, by partition and offset. (pyiceberg takes a list that is null for an empty one.)"""
+        """Returns the values as Spark reads them, by partition and offset. (pyiceberg takes a list that is null for an
+        empty one.)
+        """
         table = self.spark.table(self.warehouse.spark_name(table_of(topic, None)))
         found = table.orderBy("kafka.partition", "kafka.offset").select("value").collect()
         return [None if row.value is None else row.value.asDict(recursive=True) for row in found]
@@ -130,7 +134,7 @@ class Jobs:
         return found.position
 
     def branches(self, topic: str, table: str | None = None) -> set[str]:
-        """Of the table and its errors table, beside `main`."""
+        """Returns the branches of the table and its errors table, besides `main`."""
         name = table_of(topic, table)
         catalog = self.warehouse.pyiceberg_catalog()
         refs = (catalog.load_table((NAMESPACE, it)).refs() for it in (name, errors_table_name(name)))
@@ -138,10 +142,10 @@ class Jobs:
 
     @contextmanager
     def running(self, topic: str, *, give_up_after_s: float = 60.0, **options: Any) -> Iterator[Running[TableRun]]:
-        """A job that goes on until it is stopped, or the block ends. Raises what ended it."""
-        told = Told()
-        run = self.run_of(topic, told, **{"once": False, **options})
-        found = Running(Job([run], give_up_after_s, told.warning), run, told)
+        """A job that runs until it is stopped, or the block ends. Raises its error."""
+        report = RecordedReport()
+        run = self.run_of(topic, report, **{"once": False, **options})
+        found = Running(Job([run], give_up_after_s, report.warning), run, report)
         found.thread.start()
         try:
             yield found
@@ -155,7 +159,7 @@ class Running(Generic[R]):
 
     job: Job
     run: R
-    told: Told
+    report: RecordedReport
     error: BaseException | None = None
     thread: threading.Thread = attrs.field(init=False)
 
@@ -173,7 +177,7 @@ class Running(Generic[R]):
 
         def there() -> bool:
             assert self.thread.is_alive(), f"the job ended: {self.error!r}"
-            return bool(self.told.steps) and self.told.steps[-1].offsets == offsets
+            return bool(self.report.steps) and self.report.steps[-1].offsets == offsets
 
         eventually(there, f"it is at {offsets}", within_s=60)
 
@@ -183,7 +187,7 @@ class Running(Generic[R]):
         return self.error
 
     def stop(self) -> None:
-        """Asks for it, and waits."""
+        """Requests a stop, and waits."""
         self.job.request_stop()
         self.thread.join(60)
         assert not self.thread.is_alive(), "the job does not stop"
@@ -194,6 +198,6 @@ def _sorted(rows: pa.Table) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["kafka"]["partition"], row["kafka"]["offset"]))
 
 
-def places(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+def positions(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
     """Partition and offset of each."""
     return [(row["kafka"]["partition"], row["kafka"]["offset"]) for row in rows]

@@ -49,7 +49,7 @@ class Written:
 
 
 def numbered(count: int, *, first: int = 0, partitions: int = 1) -> list[Record]:
-    """Records with the values b"0", b"1", ..., dealt out to the partitions in turn."""
+    """Records with the values b"0", b"1", ..., distributed round-robin over the partitions."""
     return [Record(str(n).encode(), partition=n % partitions) for n in range(first, first + count)]
 
 

@@ -118,9 +118,9 @@ def collecting(stream: DataFrame, **trigger: Any) -> Iterator[Collected]:
 
 
 def into_files(stream: DataFrame, folder: Path) -> DataFrame:
-    """Lets the stream go on with all that there is now, and returns all that it ever read.
+    """Runs the stream over everything available, and returns all that it ever read.
 
-    Spark writes files exactly once, and the checkpoint lies beside them.
+    Spark writes files exactly once, and the checkpoint is next to them.
     """
     files = str(folder / "files")
     writer = stream.select("value").writeStream.format("parquet").option("path", files)
@@ -132,7 +132,7 @@ def into_files(stream: DataFrame, folder: Path) -> DataFrame:
 
 @contextmanager
 def running(writer: DataStreamWriter) -> Iterator[StreamingQuery]:
-    """Starts the query; it is over afterwards, whatever happened."""
+    """Starts the query, and stops it in the end, also after an error."""
     query = writer.start()
     try:
         yield query
@@ -150,5 +150,5 @@ def until(query: StreamingQuery, so: Callable[[], bool], what: str) -> None:
 
 
 def until_it_ends(query: StreamingQuery) -> None:
-    """For triggers that end by themselves, and for queries that must fail: raises what ended it."""
+    """Waits for queries that end by themselves, or that must fail: raises their error."""
     assert query.awaitTermination(_END_WITHIN_S), f"the query still runs after {_END_WITHIN_S} s"

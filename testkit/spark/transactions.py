@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from testkit.basics.waiting import eventually
 from testkit.clients.confluent import quiet
-from testkit.clients.transactions.asking import is_stable
+from testkit.clients.transactions.queries import is_stable
 from testkit.spark.records import Record
 from testkit.spark.tables import Tables
 

@@ -1,4 +1,4 @@
-"""A cleaning from plan to swap in one call, and what a log says afterwards."""
+"""A cleaning from plan to swap in one call, and the state of a log afterwards."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def compact(log: Log, *, now_ms: int = 0, map_bytes: int = ROOM) -> int:
 
 
 def exchange(log: Log, cleaning: Compaction, *, now_ms: int = 0, meanwhile: Callable[[], None] = lambda: None) -> None:
-    """What follows the writing, and what happens to the log `meanwhile`, wherever something may."""
+    """Does the steps after the writing, and calls `meanwhile` wherever something else may happen."""
     swap.begin(log, cleaning)
     meanwhile()
     swap.commit(cleaning)
@@ -89,7 +89,7 @@ def pairs(log: Log) -> list[tuple[int, str, str | None]]:
 
 
 def table(rows: Sequence[tuple[int, str, str | None]]) -> dict[str, str]:
-    """What a reader who reads from the beginning ends up with."""
+    """Returns the final values of a reader that reads from the beginning."""
     found: dict[str, str] = {}
     for _, key, value in rows:
         if value is None:

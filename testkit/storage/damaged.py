@@ -26,7 +26,7 @@ def path(base: int) -> str:
     return f"orders-0/{names.offset_name(base, names.LOG)}"
 
 
-def place(batch: int) -> tuple[str, int]:
+def location(batch: int) -> tuple[str, int]:
     """File and position of the batch with that number."""
     log = filled()
     segment = log.segments[log.segments.bases.index(max(base for base in log.segments.bases if base <= 2 * batch))]
@@ -37,7 +37,7 @@ def place(batch: int) -> tuple[str, int]:
 
 def overwrite(log: Log, batch: int, at: int, by: bytes) -> None:
     """Replaces bytes of a batch, counted from its beginning."""
-    file, position = place(batch)
+    file, position = location(batch)
     data = bytearray(log.disk.read_bytes(file))
     data[position + at : position + at + len(by)] = by
     log.disk.write_bytes(file, bytes(data))

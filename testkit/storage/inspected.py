@@ -72,7 +72,7 @@ def _made(batches: int, clean: bool) -> FaultyDisk:
 
 
 def make_folder(*, batches: int = 60, clean: bool = True) -> FaultyDisk:
-    """As `write_folder` leaves it."""
+    """Makes a folder like `write_folder`."""
     return _made(batches, clean).kill()
 
 
@@ -95,7 +95,7 @@ def wrong(findings: list[Finding]) -> set[Kind]:
 def repair_folder(
     disk: Disk, *, drop: bool = False, topics: Mapping[str, TopicFacts] | None = None
 ) -> tuple[list[Finding], Copies]:
-    """What is left, and the copies that were kept."""
+    """Repairs a folder. Returns the remaining files, and the copies."""
     copies = Copies(disk, "20260131T120000Z")
     again: Callable[[], Checkup] = lambda: checkup(disk, topics)  # noqa: E731 - a def here would be longer
     return repair(disk, again(), again, copies, drop_corrupt_ranges=drop).findings, copies

@@ -117,9 +117,9 @@ def header_of(
 
 
 def read_all(log: Log, *, max_bytes: int = 1000, past_corrupt: bool = False) -> list[tuple[int, int]]:
-    """(base offset, last offset) of every batch, found by reading on as a consumer does.
+    """Returns (base offset, last offset) of every batch, found as a consumer does.
 
-    `past_corrupt`: one who seeks past what he is told to be corrupt.
+    `past_corrupt`: seeks past ranges that are reported as corrupt.
     """
     found: list[tuple[int, int]] = []
     offset = log.log_start_offset

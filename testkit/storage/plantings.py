@@ -273,5 +273,5 @@ _OF_EACH = {
     f"{names.RECOVERY_POINT_CHECKPOINT} that cannot be read",
 }
 ONE_OF_EACH = [planting for planting in ALL if planting.name in _OF_EACH]
-"""Of each thing that a repair does, one."""
+"""One planting for each action of a repair."""
 assert len(ONE_OF_EACH) == len(_OF_EACH), "a name is misspelt"

@@ -11,7 +11,7 @@ DEADLINE_S = 20
 
 
 class SlowDisk(MemoryDisk):
-    """Each sync of the records of topic `topic` waits to be let go, while `holds`."""
+    """Each sync of the records of topic `topic` waits until it is released, while `holds`."""
 
     def __init__(self, topic: str = "t") -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class SlowDisk(MemoryDisk):
             raise OSError(code, os.strerror(code), path)
 
     def wait_for_sync(self) -> None:
-        """Returns when a sync has begun that nobody has waited for yet."""
+        """Returns when the next sync has begun."""
         assert self._begun.acquire(timeout=DEADLINE_S), "no sync has begun"
 
     def let_sync_end(self) -> None:

@@ -74,7 +74,7 @@ class SmallFile:
 
 
 class SmallDisk(FaultyDisk):
-    """Says ENOSPC, or whatever `code` is, when there is no room."""
+    """A disk that raises ENOSPC, or the given `code`, when there is no room."""
 
     def __init__(self, capacity_bytes: int, code: int = errno.ENOSPC, medium: Medium | None = None) -> None:
         super().__init__(medium=medium)
@@ -91,7 +91,7 @@ class SmallDisk(FaultyDisk):
         return max(0, self.capacity_bytes - self.used_bytes)
 
     def fill(self, room_bytes: int = 0) -> None:
-        """Somebody else takes all but so many bytes."""
+        """Takes all but so many bytes, as another process would."""
         self.capacity_bytes = self.used_bytes + room_bytes
 
     def full(self, path: str) -> OSError:

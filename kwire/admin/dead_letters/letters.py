@@ -196,7 +196,7 @@ def _number(value: bytes | None) -> int | None:
     return number if number <= _LARGEST else None
 
 
-def describe_place(letter: Letter) -> str:
+def location_text(letter: Letter) -> str:
     """Returns the place of a letter as text for messages."""
     group = "" if letter.group_id is None else f", group {quoted(letter.group_id)}"
     return f"{letter.at} offset {letter.offset} (record {letter.origin}{group})"

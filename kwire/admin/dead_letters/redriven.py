@@ -44,22 +44,22 @@ class Redriven:
 
     @classmethod
     def of(cls, topic: str, topic_id: Uuid, values: Mapping[bytes, bytes | None]) -> Redriven:
-        """Reads the records of the kept topic. Raises ClientError for a record that no redrive has written."""
+        """Reads the records of the state topic. Raises ClientError for a record that no redrive has written."""
         it = cls(topic, topic_id)
         for key, value in values.items():
             if value is None:
                 continue
             try:
-                told = json.loads(key)
-                block = int(told["partition"]), int(told["first_offset"])
-                is_own = told["topic_id"] == uuid_to_text(topic_id)
+                fields = json.loads(key)
+                block = int(fields["partition"]), int(fields["first_offset"])
+                is_own = fields["topic_id"] == uuid_to_text(topic_id)
                 bits = _bits(json.loads(value)["sent"])
                 if key != it._key(block) and is_own:
                     raise ValueError
             except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
                 raise ClientError(
-                    f"topic {kept_topic(topic)} tells what was sent of {topic}, but has a record that no redrive has "
-                    "written; without that topic, all letters count as not sent"
+                    f"topic {state_topic_of(topic)} tells what was sent of {topic}, but has a record that no redrive "
+                    "has written; without that topic, all letters count as not sent"
                 ) from None
             if is_own:
                 it._blocks[block] = bits
@@ -67,8 +67,8 @@ class Redriven:
                 it._foreign.add(key)
         return it
 
-    def __contains__(self, place: PartitionOffset) -> bool:
-        block, bit = _split(place)
+    def __contains__(self, letter: PartitionOffset) -> bool:
+        block, bit = _split(letter)
         return bool(self._blocks.get(block, 0) >> bit & 1)
 
     def drop_stale(self, starts: Mapping[int, int]) -> set[bytes]:
@@ -80,29 +80,29 @@ class Redriven:
             del self._blocks[block]
         return keys
 
-    def adding(self, places: Iterable[PartitionOffset]) -> dict[PartitionOffset, int]:
+    def adding(self, letters: Iterable[PartitionOffset]) -> dict[PartitionOffset, int]:
         """Returns the changed blocks, with the bits of these letters set."""
         changed: dict[PartitionOffset, int] = {}
-        for place in places:
-            block, bit = _split(place)
+        for letter in letters:
+            block, bit = _split(letter)
             changed[block] = changed.get(block, self._blocks.get(block, 0)) | 1 << bit
         return changed
 
     def encode(self, blocks: Mapping[PartitionOffset, int]) -> dict[bytes, bytes]:
-        """Returns the keys and values of records for the kept topic."""
+        """Returns the keys and values of records for the state topic."""
         return {self._key(block): json.dumps({"sent": _ranges(bits)}).encode() for block, bits in blocks.items()}
 
     def added(self, blocks: Mapping[PartitionOffset, int]) -> None:
-        """Takes over blocks that were written to the kept topic."""
+        """Takes over blocks that were written to the state topic."""
         self._blocks |= blocks
 
     def _key(self, block: PartitionOffset) -> bytes:
-        told = {"topic_id": uuid_to_text(self.topic_id), "partition": block[0], "first_offset": block[1]}
-        return json.dumps(told).encode()
+        fields = {"topic_id": uuid_to_text(self.topic_id), "partition": block[0], "first_offset": block[1]}
+        return json.dumps(fields).encode()
 
 
-def kept_topic(topic: str) -> str:
-    """Returns the name of the kept topic. Raises ClientError if it would be too long."""
+def state_topic_of(topic: str) -> str:
+    """Returns the name of the state topic. Raises ClientError if it would be too long."""
     name = PREFIX + topic
     if len(name) > 249:
         raise ClientError(
@@ -111,12 +111,12 @@ def kept_topic(topic: str) -> str:
     return name
 
 
-def place_of(at: TopicPartition, offset: int) -> PartitionOffset:
+def partition_offset(at: TopicPartition, offset: int) -> PartitionOffset:
     return at.partition, offset
 
 
-def _split(place: PartitionOffset) -> tuple[PartitionOffset, int]:
-    partition, offset = place
+def _split(letter: PartitionOffset) -> tuple[PartitionOffset, int]:
+    partition, offset = letter
     bit = offset % BLOCK
     return (partition, offset - bit), bit
 

@@ -26,14 +26,14 @@ from kwire_protocol.records import Record
 
 from kwire.admin.dead_letters.letters import Letter, Origin, Selection, read_span, spans_of
 from kwire.admin.dead_letters.originals import Gone, read_originals
-from kwire.admin.dead_letters.redriven import Redriven, kept_topic, place_of
+from kwire.admin.dead_letters.redriven import Redriven, partition_offset, state_topic_of
 from kwire.admin.dead_letters.topics import redriven_so_far
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.errors import ClientError, Refused, UnknownTopic, error_name
 from kwire.client.offsets import EARLIEST, list_offsets
 from kwire.client.producing import DEFAULT_BATCH_BYTES, Producer, ProducerFenced, split_records
 from kwire.client.topics import describe_topic_configs
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 from kwire.pipeline.delivery.partitioning import partition_of
 from kwire.pipeline.replay.pace import Pace
 from kwire.runtime.callbacks import ignore
@@ -45,7 +45,7 @@ MAX_LETTERS: Final = 500
 """The maximum number of letters in one transaction."""
 MAX_BYTES: Final = 4 << 20
 """The size in bytes at which the letters that wait are sent."""
-MAX_TOLD: Final = 20
+MAX_REPORTED: Final = 20
 """The maximum number of unsent letters that are reported one by one, for each reason."""
 MAX_REASONS: Final = 1_000
 
@@ -103,10 +103,10 @@ class Report:
 
     counts: Counter[tuple[Outcome, str | None, str | None]] = attrs.field(factory=Counter)
     not_sent: list[NotSent] = attrs.field(factory=list)
-    """The first MAX_TOLD of each reason, except those that an earlier redrive has sent."""
+    """The first MAX_REPORTED of each reason, except those that an earlier redrive has sent."""
     is_cut: bool = False
     """True if the limit left letters out."""
-    _told: Counter[str] = attrs.field(factory=Counter)
+    _reported: Counter[str] = attrs.field(factory=Counter)
 
     @property
     def is_whole(self) -> bool:
@@ -126,17 +126,17 @@ class Report:
     def add_skipped(self, letter: Letter, reason: str) -> None:
         self._count(Outcome.SKIPPED, None, reason)
         if reason != ALREADY:
-            self._tell(NotSent(letter.at, letter.offset, letter.origin, Outcome.SKIPPED, reason))
+            self._report(NotSent(letter.at, letter.offset, letter.origin, Outcome.SKIPPED, reason))
 
     def add_other(self, at: TopicPartition, offset: int, *, is_wanted: bool) -> None:
         """Counts a record that is no letter. `is_wanted`: the user has given its offset."""
         outcome = Outcome.FAILED if is_wanted else Outcome.SKIPPED
         self._count(outcome, None, NO_LETTER)
-        self._tell(NotSent(at, offset, None, outcome, NO_LETTER))
+        self._report(NotSent(at, offset, None, outcome, NO_LETTER))
 
     def add_failed(self, letter: Letter, to: str, reason: str) -> None:
         self._count(Outcome.FAILED, to, reason)
-        self._tell(NotSent(letter.at, letter.offset, letter.origin, Outcome.FAILED, reason))
+        self._report(NotSent(letter.at, letter.offset, letter.origin, Outcome.FAILED, reason))
 
     def _count(self, outcome: Outcome, to: str | None, reason: str | None) -> None:
         key = outcome, to, reason
@@ -144,11 +144,11 @@ class Report:
             key = outcome, None, None if outcome is Outcome.SENT else "other reasons"
         self.counts[key] += 1
 
-    def _tell(self, it: NotSent) -> None:
-        if it.reason not in self._told and len(self._told) >= MAX_REASONS:
+    def _report(self, it: NotSent) -> None:
+        if it.reason not in self._reported and len(self._reported) >= MAX_REASONS:
             return
-        self._told[it.reason] += 1
-        if self._told[it.reason] <= MAX_TOLD:
+        self._reported[it.reason] += 1
+        if self._reported[it.reason] <= MAX_REPORTED:
             self.not_sent.append(it)
 
 
@@ -184,26 +184,26 @@ class Redrive:
     """A callback with the number of offsets that were read, and their total."""
     report: Report = attrs.field(factory=Report)
     _producer: Producer | None = attrs.field(default=None, init=False)
-    _kept: KeptTopic = attrs.field(init=False)
+    _state_topic: CompactedTopic = attrs.field(init=False)
     _redriven: Redriven = attrs.field(init=False)
     _stale: set[bytes] = attrs.field(factory=set, init=False)
     """The keys to delete from the topic that keeps which letters were sent."""
     _targets: dict[str, _Target] = attrs.field(factory=dict, init=False)
 
     def run(self) -> Report:
-        """Raises UnknownTopic and other ClientErrors. Letters sent until then are in the report and the kept topic."""
+        """Raises UnknownTopic and other ClientErrors. Letters sent until then are in the report and the state topic."""
         topic_id = self.cluster.topic(self.topic).topic_id
         if self.options.to is not None:
             self.cluster.topic(self.options.to)
         spans = spans_of(self.cluster, self.topic, self.selection)
-        self._kept = KeptTopic(self.cluster, kept_topic(self.topic))
+        self._state_topic = CompactedTopic(self.cluster, state_topic_of(self.topic))
         if self.options.is_dry:
             self._redriven = redriven_so_far(self.cluster, self.topic)
         else:
-            self._kept.make()
+            self._state_topic.make()
             self._producer = Producer(self.cluster, transactional_id=f"kwire-redrive/{self.topic}")
             self._producer.init()
-            self._redriven = Redriven.of(self.topic, topic_id, self._kept.all())
+            self._redriven = Redriven.of(self.topic, topic_id, self._state_topic.all())
             self._stale = self._redriven.drop_stale(list_offsets(self.cluster, self.topic, EARLIEST))
         rate = self.options.rate_per_s
         pace = None if rate is None else Pace(rate, self.cluster.clock.monotonic())
@@ -248,7 +248,7 @@ class Redrive:
             return None
         if not self.selection.matches(letter):
             return None
-        if not self.options.again and place_of(at, letter.offset) in self._redriven:
+        if not self.options.again and partition_offset(at, letter.offset) in self._redriven:
             self.report.add_skipped(letter, ALREADY)
             return None
         return letter
@@ -296,7 +296,7 @@ class Redrive:
             for it in items:
                 self.report.add_sent(it.to.topic)
             return
-        blocks = self._redriven.adding(place_of(it.letter.at, it.letter.offset) for it in items)
+        blocks = self._redriven.adding(partition_offset(it.letter.at, it.letter.offset) for it in items)
         failure: Refused | None = None
         try:
             with producer.transaction():
@@ -326,7 +326,7 @@ class Redrive:
     def _note(self, producer: Producer, blocks: Mapping[tuple[int, int], int]) -> None:
         values: dict[bytes, bytes | None] = {**dict.fromkeys(self._stale), **self._redriven.encode(blocks)}
         now_ms = self.now_ms()
-        producer.write(self._kept.at, (Record(0, now_ms, key, value) for key, value in values.items()))
+        producer.write(self._state_topic.at, (Record(0, now_ms, key, value) for key, value in values.items()))
 
     def _batches(self, items: Sequence[_Item]) -> list[dict[TopicPartition, list[Record]]]:
         """Returns rounds with at most one batch for each partition, in the order of the letters."""
@@ -361,10 +361,10 @@ class Redrive:
         if name not in self._targets:
             if len(self._targets) >= MAX_REASONS:
                 self._targets.clear()
-            self._targets[name] = self._look_at(name)
+            self._targets[name] = self._describe_target(name)
         return self._targets[name]
 
-    def _look_at(self, name: str) -> _Target:
+    def _describe_target(self, name: str) -> _Target:
         try:
             partitions = len(self.cluster.topic(name).leaders)
             most = int(describe_topic_configs(self.cluster, [name])[name].get("max.message.bytes") or 0)
@@ -381,8 +381,8 @@ class Redrive:
 def _counted(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
     before = [value for name, value in headers if name == COUNT_HEADER]
     count = int(before[-1]) if before and before[-1] and before[-1].isdigit() and len(before[-1]) <= 9 else 0
-    kept = [it for it in headers if it[0] != COUNT_HEADER]
-    return [*kept, (COUNT_HEADER, b"%d" % min(count + 1, _MAX_COUNT - 1))]
+    others = [it for it in headers if it[0] != COUNT_HEADER]
+    return [*others, (COUNT_HEADER, b"%d" % min(count + 1, _MAX_COUNT - 1))]
 
 
 def _size(letter: Letter) -> int:

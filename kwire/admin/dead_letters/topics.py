@@ -18,11 +18,11 @@ from kwire_protocol.messages.describe_configs import DescribeConfigsRequest, Des
 
 from kwire.admin.batches import batches
 from kwire.admin.dead_letters.letters import Letter, Selection, read_span, spans_of
-from kwire.admin.dead_letters.redriven import Redriven, kept_topic, place_of
+from kwire.admin.dead_letters.redriven import Redriven, partition_offset, state_topic_of
 from kwire.admin.groups import SHARE, GroupAdmin
 from kwire.client.cluster import Cluster
 from kwire.client.errors import UnknownTopic, VersionNotServed, refused
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 
 NAMED_BY_GROUP: Final = "errors.deadletterqueue.topic.name"
 ENABLED: Final = "errors.deadletterqueue.group.enable"
@@ -69,7 +69,7 @@ class Counted:
 
 
 def find_topics(cluster: Cluster, named: Iterable[str] = ()) -> list[DeadLetterTopic]:
-    """The dead-letter topics by name; with `named`, only these, whatever they are. Raises ClientError."""
+    """The dead-letter topics by name; with `named`, only these, without a check. Raises ClientError."""
     groups: dict[str, list[str]] = defaultdict(list)
     for group_id, topic in _configured(cluster, _GROUP, _share_groups(cluster), NAMED_BY_GROUP).items():
         if topic:
@@ -104,7 +104,7 @@ def count_letters(cluster: Cluster, topic: str, progress: Callable[[int, int], N
                 key = None, None
             if key not in found:
                 found[key] = LetterCount(topic, *key)
-            found[key].add(letter, redriven=place_of(span.at, record.offset) in redriven)
+            found[key].add(letter, redriven=partition_offset(span.at, record.offset) in redriven)
         done += span.stop - span.start
     counted.counts = sorted(found.values(), key=lambda it: (it.group_id or "", it.origin_topic or ""))
     return counted
@@ -114,7 +114,7 @@ def redriven_so_far(cluster: Cluster, topic: str) -> Redriven:
     """Returns the letters sent so far, without waiting for a redrive in progress. Raises UnknownTopic, ClientError."""
     topic_id = cluster.topic(topic).topic_id
     try:
-        values, _ = KeptTopic(cluster, kept_topic(topic)).committed_since(0)
+        values, _ = CompactedTopic(cluster, state_topic_of(topic)).committed_since(0)
     except UnknownTopic:
         values = {}
     return Redriven.of(topic, topic_id, values)
@@ -131,7 +131,7 @@ def _configured(cluster: Cluster, kind: int, names: Collection[str], config: str
     """Returns the value of a configuration by the resource's name, for resources that have one. Raises Refused."""
     found: dict[str, str] = {}
 
-    def ask(request: DescribeConfigsRequest) -> None:
+    def describe(request: DescribeConfigsRequest) -> None:
         for it in cluster.call(request).results:
             if it.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 continue  # deleted meanwhile
@@ -144,5 +144,5 @@ def _configured(cluster: Cluster, kind: int, names: Collection[str], config: str
 
     for some in batches(sorted(names)):
         resources = [DescribeConfigsResource(kind, name, [config]) for name in some]
-        cluster.until_done(partial(ask, DescribeConfigsRequest(resources)))
+        cluster.until_done(partial(describe, DescribeConfigsRequest(resources)))
     return found

@@ -88,11 +88,11 @@ def _rights(
     resources: Resources, operations: Sequence[int], producer: bool, consumer: bool
 ) -> Iterator[tuple[ResourceType, str, int]]:
     for kind, name in resources:
-        asked = list(operations)
+        wanted = list(operations)
         if producer and kind in (ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID):
-            asked += PRODUCER if kind is ResourceType.TOPIC else PRODUCER[:2]
+            wanted += PRODUCER if kind is ResourceType.TOPIC else PRODUCER[:2]
         if consumer and kind in (ResourceType.TOPIC, ResourceType.GROUP):
-            asked += CONSUMER if kind is ResourceType.TOPIC else CONSUMER[:1]
-        if not asked:
+            wanted += CONSUMER if kind is ResourceType.TOPIC else CONSUMER[:1]
+        if not wanted:
             raise click.UsageError(f"say what may be done to {kind.name.lower().replace('_', ' ')} {name}: --operation")
-        yield from ((kind, name, it) for it in asked)
+        yield from ((kind, name, it) for it in wanted)

@@ -137,8 +137,8 @@ def check(
         }
         show([row], {}, as_json=True)
     else:
-        asked = f"may {principal} {operation} {resource_type} {name} from {host}?"
-        click.echo(printable(f"{asked} {'yes' if verdict.allowed else 'no'}, {_reason(verdict, number)}"))
+        question = f"may {principal} {operation} {resource_type} {name} from {host}?"
+        click.echo(printable(f"{question} {'yes' if verdict.allowed else 'no'}, {_reason(verdict, number)}"))
     if not verdict.allowed:
         raise SystemExit(1)
 

@@ -184,13 +184,13 @@ def move(
     if bytes_per_second is not None and not watch:
         raise click.UsageError("--throttle needs --watch: the limit is removed when the reassignment has ended")
     if replicas is None:
-        moves.cancel(reach, partition, ask=not yes)
+        moves.cancel(reach, partition, confirm=not yes)
     else:
         moves.move(
             reach,
             partition,
             replicas,
-            ask=not yes,
+            confirm=not yes,
             watch=watch,
             bytes_per_second=bytes_per_second,
         )
@@ -212,7 +212,7 @@ def elect(reach: Reach, as_json: bool, topic: str | None, unclean: bool, yes: bo
 
     if yes and not unclean:
         raise click.UsageError("--yes is for --unclean: preferred leaders lose nothing, so nothing is asked")
-    elections.elect_leaders(reach, topic, unclean=unclean, ask=not yes, as_json=as_json)
+    elections.elect_leaders(reach, topic, unclean=unclean, confirm=not yes, as_json=as_json)
 
 
 @cluster.command(epilog=FORGET_EPILOG, short_help="Forget a broker that does not come back.")
@@ -228,4 +228,4 @@ def forget(node_id: int, reach: Reach, force: bool, yes: bool) -> None:
     """
     from kwire.cli.cluster import forgetting
 
-    forgetting.forget(reach, node_id, force=force, ask=not yes)
+    forgetting.forget(reach, node_id, force=force, confirm=not yes)

@@ -12,16 +12,18 @@ from kwire.cli.reaching import Reach
 _COLUMNS = {"name": "PARTITION", "before": "LEADER BEFORE", "leader_id": "LEADER", "problem": "PROBLEM"}
 
 
-def elect_leaders(reach: Reach, topic: str | None, *, unclean: bool, ask: bool, as_json: bool) -> None:
+def elect_leaders(reach: Reach, topic: str | None, *, unclean: bool, confirm: bool, as_json: bool) -> None:
     """Exits with 1 if an election failed."""
     with reach.cluster() as cluster:
         partitions = electable(cluster, topic, unclean=unclean)
         if not partitions:
             if not as_json:
-                told = "every partition has a leader" if unclean else "every partition is led by its preferred leader"
-                click.echo(told + ("" if topic is None else printable(f" in topic {topic}")))
+                message = (
+                    "every partition has a leader" if unclean else "every partition is led by its preferred leader"
+                )
+                click.echo(message + ("" if topic is None else printable(f" in topic {topic}")))
             return
-        if unclean and ask:
+        if unclean and confirm:
             names = names_text([printable(str(it.at)) for it in partitions])
             click.confirm(
                 f"without a leader: {names}.\n"

@@ -12,7 +12,7 @@ from kwire.cli.reaching import Reach
 from kwire.client.errors import ClientError
 
 
-def forget(reach: Reach, node_id: int, *, force: bool, ask: bool) -> None:
+def forget(reach: Reach, node_id: int, *, force: bool, confirm: bool) -> None:
     """Raises ClientError for a broker in service, and unless forced, for one with records that no other broker has."""
     with reach.cluster() as cluster:
         state = describe_cluster(cluster)
@@ -25,7 +25,7 @@ def forget(reach: Reach, node_id: int, *, force: bool, ask: bool) -> None:
                 f"no other broker has all records of {lost}: start broker {node_id}, and move them to other brokers "
                 f"by `kwire cluster move`. --force forgets it all the same"
             )
-        if ask:
+        if confirm:
             click.confirm(_consequences(node_id, 0 if node is None else node.replicas, lost), abort=True)
         unregister_broker(cluster, node_id)
         click.echo(f"broker {node_id} is forgotten")

@@ -61,7 +61,7 @@ def move(
     at: TopicPartition,
     replicas: Sequence[int],
     *,
-    ask: bool,
+    confirm: bool,
     watch: bool,
     bytes_per_second: int | None = None,
 ) -> None:
@@ -80,7 +80,7 @@ def move(
             return
         else:
             begun = _planned(partition, target)
-            if ask:
+            if confirm:
                 lines = _consequences(cluster, partition, replaced, begun)
                 click.confirm("\n".join(map(printable, lines)) + "\nmove it?", abort=True)
         with _limited(cluster, begun, bytes_per_second):
@@ -123,14 +123,14 @@ def _end_limit(cluster: Cluster, at: TopicPartition) -> None:
         click.echo(printable(f"removed the limit on {at}"))
 
 
-def cancel(reach: Reach, at: TopicPartition, *, ask: bool) -> None:
+def cancel(reach: Reach, at: TopicPartition, *, confirm: bool) -> None:
     with reach.cluster() as cluster:
         for it in list_reassignments(cluster, at):
-            told = f"{at} stays on {nodes_text(it.before)}"
+            message = f"{at} stays on {nodes_text(it.before)}"
             if it.adding:
-                told += f". What {_brokers(it.adding)} copied so far is deleted"
-            if ask:
-                click.confirm(f"{printable(told)}.\ncancel its reassignment?", abort=True)
+                message += f". What {_brokers(it.adding)} copied so far is deleted"
+            if confirm:
+                click.confirm(f"{printable(message)}.\ncancel its reassignment?", abort=True)
         cancel_reassignment(cluster, at)
         click.echo(printable(f"cancelled the reassignment of {at}"))
         _end_limit(cluster, at)
@@ -172,11 +172,11 @@ def _copying(cluster: Cluster, partition: PartitionState, adding: Sequence[int])
     if leader_id is None:
         return f"It has no leader: {_brokers(adding)} cannot copy it before it has one."
     size = replica_sizes(cluster, [(leader_id, partition.at)]).get((leader_id, partition.at))
-    told = "an unknown number of bytes" if size is None else size_text(size)
+    copied = "an unknown number of bytes" if size is None else size_text(size)
     if len(adding) == 1:
-        return f"Broker {adding[0]} copies {told} from broker {leader_id}."
+        return f"Broker {adding[0]} copies {copied} from broker {leader_id}."
     total = "" if size is None else f", {size_text(size * len(adding))} in total"
-    return f"Each of {_brokers(adding)} copies {told} from broker {leader_id}{total}."
+    return f"Each of {_brokers(adding)} copies {copied} from broker {leader_id}{total}."
 
 
 def _brokers(node_ids: Sequence[int]) -> str:

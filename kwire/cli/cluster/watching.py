@@ -18,7 +18,7 @@ from kwire.cli.cluster.showing import nodes_text
 from kwire.cli.columns import printable, size_text
 from kwire.client.cluster import Cluster, TopicPartition
 
-LOOK_EVERY_S: Final = 1.0
+POLL_INTERVAL_S: Final = 1.0
 
 
 class Shown(Protocol):
@@ -48,7 +48,7 @@ def watch_until_ended(cluster: Cluster, only: Reassignment | None = None) -> lis
             known = now
             for at, progress in measure(cluster, now.values()).items():
                 shown.update(now[at], progress)
-            cluster.pause(LOOK_EVERY_S)
+            cluster.pause(POLL_INTERVAL_S)
 
 
 @contextmanager
@@ -76,10 +76,10 @@ class _Lines:
     _last: dict[TopicPartition, str] = attrs.field(factory=dict)
 
     def update(self, it: Reassignment, progress: Progress) -> None:
-        told = f"{size_text(progress.copied_bytes)} copied"
+        text = f"{size_text(progress.copied_bytes)} copied"
         if progress.total_bytes is not None:
-            told = f"{progress.percent}% of {size_text(progress.total_bytes)} copied"
-        line = _line(it, told)
+            text = f"{progress.percent}% of {size_text(progress.total_bytes)} copied"
+        line = _line(it, text)
         if self._last.get(it.at) != line:
             self._last[it.at] = line
             click.echo(line)
@@ -121,5 +121,5 @@ def _what(it: Reassignment) -> str:
     return printable(f"{it.at} -> {nodes_text(it.target)}")
 
 
-def _line(it: Reassignment, told: str) -> str:
-    return f"{_what(it)}: {told}"
+def _line(it: Reassignment, text: str) -> str:
+    return f"{_what(it)}: {text}"

@@ -26,17 +26,17 @@ def redrive(reach: Reach, topic: str, selection: Selection, options: RedriveOpti
                 work.run()
         except BaseException as error:
             if work.report.counts:
-                _tell(work.report, options, as_json=as_json)
+                _print_report(work.report, options, as_json=as_json)
             # After an error that may pass, the last transaction may be committed.
             if not options.is_dry and (work.report.sent or (isinstance(error, ClientError) and error.may_pass)):
                 click.echo("the same command goes on: what was sent is not sent again", err=True)
             raise
-    _tell(work.report, options, as_json=as_json)
+    _print_report(work.report, options, as_json=as_json)
     if not work.report.is_whole:
         raise click.exceptions.Exit(1)
 
 
-def _tell(report: Report, options: RedriveOptions, *, as_json: bool) -> None:
+def _print_report(report: Report, options: RedriveOptions, *, as_json: bool) -> None:
     for it in report.not_sent:
         click.echo(printable(_not_sent_text(it)), err=True)
     rows = [_row(report, key, options) for key in sorted(report.counts, key=lambda it: (it[0].value, it[1] or ""))]

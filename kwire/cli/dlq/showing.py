@@ -10,7 +10,7 @@ import attrs
 import click
 
 from kwire.admin.dead_letters.letters import Letter, Selection, read_span, spans_of
-from kwire.admin.dead_letters.redriven import place_of
+from kwire.admin.dead_letters.redriven import partition_offset
 from kwire.admin.dead_letters.topics import Counted, DeadLetterTopic, count_letters, find_topics, redriven_so_far
 from kwire.cli.columns import Row, printable, show
 from kwire.cli.dlq.progress import counting_bar
@@ -54,16 +54,16 @@ def list_topics(reach: Reach, named: Collection[str], *, as_json: bool) -> None:
                 if topic.name in named:
                     raise UnknownTopic(f"there is no topic {topic.name!r}")
                 groups = ", ".join(topic.group_ids)
-                told = f"note: share group {groups} names dead-letter topic {topic.name}, which does not exist"
-                click.echo(printable(told), err=True)
+                note = f"note: share group {groups} names dead-letter topic {topic.name}, which does not exist"
+                click.echo(printable(note), err=True)
             rows += _count_rows(cluster, topic)
     if as_json:
         show(rows, {}, as_json=True)
         return
     for row in rows:
         if row["type"] == "topic" and row["other_records"]:
-            told = f"note: topic {row['topic']} has records that are no dead letters: {row['other_records']}"
-            click.echo(printable(told), err=True)
+            note = f"note: topic {row['topic']} has records that are no dead letters: {row['other_records']}"
+            click.echo(printable(note), err=True)
     counted = [row for row in rows if row["type"] == "letters"]
     if counted:
         shown = [{**row, **{name: _short(row[name]) for name in ("group_id", "origin_topic")}} for row in counted]
@@ -114,7 +114,7 @@ def show_letters(
                 is_cut = True
                 break
             count += 1
-            row = _letter_row(letter, most, redriven=place_of(letter.at, letter.offset) in redriven)
+            row = _letter_row(letter, most, redriven=partition_offset(letter.at, letter.offset) in redriven)
             if as_json:
                 click.echo(json.dumps(row))
             else:

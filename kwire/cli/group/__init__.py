@@ -219,7 +219,7 @@ def delete(group_ids: tuple[str, ...], reach: Reach, as_json: bool, yes: bool) -
     """Delete groups, and with them their offsets. A group with members is not deleted."""
     from kwire.cli.group import deleting
 
-    deleting.delete(reach, group_ids, ask=not yes, as_json=as_json)
+    deleting.delete(reach, group_ids, confirm=not yes, as_json=as_json)
 
 
 @group.command("delete-offsets", epilog=DELETE_OFFSETS_EPILOG, short_help="Delete a group's offsets in some topics.")
@@ -239,4 +239,4 @@ def delete_offsets(group_id: str, reach: Reach, as_json: bool, topics: tuple[str
 
     if not topics:
         raise click.UsageError("say which offsets by --topic")
-    deleting.delete_offsets(reach, group_id, parse_scope(topics), ask=not yes, as_json=as_json)
+    deleting.delete_offsets(reach, group_id, parse_scope(topics), confirm=not yes, as_json=as_json)

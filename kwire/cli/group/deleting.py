@@ -21,13 +21,13 @@ _GROUP_COLUMNS = {"group_id": "GROUP", "result": "RESULT"}
 _OFFSET_COLUMNS = {"topic": "TOPIC", "partition": "PARTITION", "result": "RESULT"}
 
 
-def delete(reach: Reach, group_ids: Sequence[str], *, ask: bool, as_json: bool) -> None:
+def delete(reach: Reach, group_ids: Sequence[str], *, confirm: bool, as_json: bool) -> None:
     """Exits with 1 if a group was not deleted."""
     names = list(dict.fromkeys(group_ids))
     with reach.cluster() as cluster:
-        if ask:
-            told = ", ".join(map(quoted, names))
-            click.confirm(f"delete {told} with all offsets?", abort=True, err=as_json)
+        if confirm:
+            text = ", ".join(map(quoted, names))
+            click.confirm(f"delete {text} with all offsets?", abort=True, err=as_json)
         problems = {name: _deleted(GroupAdmin(cluster), name) for name in names}
     rows: list[Row] = [
         {"type": "deletion", "group_id": name, "deleted": problem is None, "problem": problem}
@@ -36,16 +36,16 @@ def delete(reach: Reach, group_ids: Sequence[str], *, ask: bool, as_json: bool) 
     _show(rows, _GROUP_COLUMNS, as_json=as_json)
 
 
-def delete_offsets(reach: Reach, group_id: str, scope: Scope, *, ask: bool, as_json: bool) -> None:
+def delete_offsets(reach: Reach, group_id: str, scope: Scope, *, confirm: bool, as_json: bool) -> None:
     """Exits with 1 if some offsets were not deleted."""
     with reach.cluster() as cluster:
         group = GroupAdmin(cluster).describe(group_id)
         if group.kind == SHARE and any(indexes is not None for indexes in scope.values()):
             raise ClientError(f"the offsets of share group {quoted(group_id)} are deleted by whole topics only")
         chosen = _chosen(cluster, group, scope)
-        if ask:
-            told = printable(partitions_text(chosen))
-            click.confirm(f"delete the offsets of group {quoted(group_id)} in {told}?", abort=True, err=as_json)
+        if confirm:
+            text = printable(partitions_text(chosen))
+            click.confirm(f"delete the offsets of group {quoted(group_id)} in {text}?", abort=True, err=as_json)
         rows: list[Row]
         if group.kind == SHARE:
             of_topics = delete_share_offsets(cluster, group_id, scope.keys())
@@ -58,10 +58,10 @@ def delete_offsets(reach: Reach, group_id: str, scope: Scope, *, ask: bool, as_j
 
 def _chosen(cluster: Cluster, group: GroupDescription, scope: Scope) -> Collection[TopicPartition]:
     """The partitions of the scope in which the group has an offset. Raises ClientError for a topic without any."""
-    kept = sorted(positions(cluster, group))
+    committed = sorted(positions(cluster, group))
     chosen: list[TopicPartition] = []
     for topic, indexes in scope.items():
-        in_topic = [at for at in kept if at.topic == topic and (indexes is None or at.partition in indexes)]
+        in_topic = [at for at in committed if at.topic == topic and (indexes is None or at.partition in indexes)]
         missing = set() if indexes is None else set(indexes) - {at.partition for at in in_topic}
         if missing or not in_topic:
             what = partitions_text(TopicPartition(topic, index) for index in sorted(missing)) or topic

@@ -218,8 +218,8 @@ def _member_json(it: GroupMember) -> Row:
         "protocol": it.protocol,
         "topics": None if it.topics is None else list(it.topics),
         "regex": it.regex,
-        "partitions": _places(it.partitions),
-        "target": None if it.target is None else _places(it.target),
+        "partitions": _partitions_json(it.partitions),
+        "target": None if it.target is None else _partitions_json(it.target),
         **({} if it.tasks is None else _tasks_json(it)),
     }
 
@@ -249,5 +249,5 @@ def _roles(tasks: MemberTasks) -> dict[str, dict[str, list[int]]]:
     }
 
 
-def _places(partitions: Iterable[TopicPartition]) -> list[dict[str, object]]:
+def _partitions_json(partitions: Iterable[TopicPartition]) -> list[dict[str, object]]:
     return [{"topic": it.topic, "partition": it.partition} for it in partitions]

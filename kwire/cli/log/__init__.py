@@ -171,11 +171,11 @@ def repair(folder: Path, yes: bool, dry_run: bool, drop_corrupt_ranges: bool) ->
     """
     from kwire.cli.log.repair import run
 
-    run(folder, ask=not yes, dry_run=dry_run, drop_corrupt_ranges=drop_corrupt_ranges)
+    run(folder, confirm=not yes, dry_run=dry_run, drop_corrupt_ranges=drop_corrupt_ranges)
 
 
 for _command in (dump, check, repair):
-    told = DIR_HELP
+    text = DIR_HELP
     if _command is repair:
-        told = told.replace("folder, a partition", "folder or a partition").replace(", or one file in either", "")
-    _command.help = f"{cleandoc(_command.help or '')}\n\n{told}"
+        text = text.replace("folder, a partition", "folder or a partition").replace(", or one file in either", "")
+    _command.help = f"{cleandoc(_command.help or '')}\n\n{text}"

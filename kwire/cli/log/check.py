@@ -181,6 +181,6 @@ def show_sums(checked: Checked, severities: Counter[Severity], counts: Counter[t
             table.add_row(severity.name.lower(), kind.code, str(count), kind.remedy.value)
         console().print(table)
     sums = checked.sums()
-    told = ", ".join(f"{count:,} {name}" for name, count in sums.items())
+    totals = ", ".join(f"{count:,} {name}" for name, count in sums.items())
     found = ", ".join(f"{count} {name}" for name, count in _severity_sums(severities).items())
-    click.echo(f"checked {told}: {found}")
+    click.echo(f"checked {totals}: {found}")

@@ -59,9 +59,9 @@ _CONTROL_VALUES: dict[ControlType, type[Message]] = {
 }
 
 
-def decoder_for(topic: str, asked: str) -> Decoder | None:
-    """`asked` is the command's --decoder. Returns None for a topic of applications."""
-    return _DECODERS.get(_TOPICS.get(topic, "none") if asked == "auto" else asked)
+def decoder_for(topic: str, decoder_name: str) -> Decoder | None:
+    """Returns the decoder that --decoder names, or the topic's own for "auto". None for a topic of applications."""
+    return _DECODERS.get(_TOPICS.get(topic, "none") if decoder_name == "auto" else decoder_name)
 
 
 def decode_control(record: Record) -> Plain:
@@ -69,13 +69,13 @@ def decode_control(record: Record) -> Plain:
     control_type = read_control_type(record.key)
     if control_type is None:
         return {"control_type": "unknown"}
-    told: dict[str, object] = {"control_type": control_type.name}
+    fields: dict[str, object] = {"control_type": control_type.name}
     if control_type in (ControlType.ABORT, ControlType.COMMIT):
-        told["coordinator_epoch"] = read_coordinator_epoch(record.value)
+        fields["coordinator_epoch"] = read_coordinator_epoch(record.value)
     elif record.value is not None:
         # Each of these values begins with its version.
-        told |= plain(_CONTROL_VALUES[control_type].read(Reader(record.value), Reader(record.value).int16()))
-    return told
+        fields |= plain(_CONTROL_VALUES[control_type].read(Reader(record.value), Reader(record.value).int16()))
+    return fields
 
 
 def _keyed(keys: Mapping[int, RecordInfo], values: Mapping[int, RecordInfo]) -> Decoder:

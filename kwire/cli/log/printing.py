@@ -136,8 +136,8 @@ def _record_line(row: Row) -> str:
             parts.append(f"{name}={bytes_text(name, row)}")
     headers = row.get("headers")
     if isinstance(headers, list) and headers:
-        told = ", ".join(f"{_quoted(str(header['name']))}={bytes_text('value', header)}" for header in headers)
-        parts.append(f"headers={{{told}}}")
+        headers_text = ", ".join(f"{_quoted(str(header['name']))}={bytes_text('value', header)}" for header in headers)
+        parts.append(f"headers={{{headers_text}}}")
     if row.get("tombstone"):
         parts.append("tombstone")
     if "not_decoded" in row:
@@ -150,7 +150,7 @@ def bytes_fields(name: str, data: bytes | None, most: int) -> Row:
     if data is None:
         return {name: None}
     shown = data[:most] if most and len(data) > most else data
-    told: Row = {f"{name}_size_bytes": len(data)}
+    fields: Row = {f"{name}_size_bytes": len(data)}
     try:
         # Truncating in the middle of a character must not turn the text into base64.
         text = shown.decode(errors="strict" if shown is data else "ignore")
@@ -158,10 +158,10 @@ def bytes_fields(name: str, data: bytes | None, most: int) -> Row:
         text = None
     if text is None or not all(letter.isprintable() or letter in "\n\r\t" for letter in text):
         text = base64.b64encode(shown).decode()
-        told[f"{name}_encoding"] = "base64"
+        fields[f"{name}_encoding"] = "base64"
     if shown is not data:
-        told[f"{name}_cut"] = True
-    return {name: text, **told}
+        fields[f"{name}_cut"] = True
+    return {name: text, **fields}
 
 
 def bytes_text(name: str, row: Mapping[str, object]) -> str:

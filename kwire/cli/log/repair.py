@@ -25,13 +25,13 @@ from kwire.cli.log.topics import read_topics
 from kwire.runtime.clock import SystemClock
 
 
-def run(folder: Path, *, ask: bool, dry_run: bool, drop_corrupt_ranges: bool) -> None:
+def run(folder: Path, *, confirm: bool, dry_run: bool, drop_corrupt_ranges: bool) -> None:
     """Exits with 1 if findings are left. Raises click exceptions if `folder` is not one of logs, or is in use."""
     target = find_target(folder)
     if target.shape is Shape.FILE:
         raise click.UsageError(f"{folder} is a file; repair works on whole partitions: {folder.resolve().parent}")
     with _locked(target, needed=not dry_run), disk_errors():
-        _Session(target, drop_corrupt_ranges=drop_corrupt_ranges).run(ask=ask, dry_run=dry_run)
+        _Session(target, drop_corrupt_ranges=drop_corrupt_ranges).run(confirm=confirm, dry_run=dry_run)
 
 
 @contextmanager
@@ -59,7 +59,7 @@ class _Session:
         now = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=SystemClock().now_ms())
         self._copies = Copies(target.disk, f"{now:%Y%m%dT%H%M%SZ}")
 
-    def run(self, *, ask: bool, dry_run: bool) -> None:
+    def run(self, *, confirm: bool, dry_run: bool) -> None:
         checkup = self._check()
         for finding in checkup.findings:
             show_line(finding, self._target)
@@ -70,7 +70,7 @@ class _Session:
         _show_steps(steps)
         if dry_run:
             raise click.exceptions.Exit(1)
-        if ask:
+        if confirm:
             if not sys.stdin.isatty():
                 raise click.UsageError(
                     "standard input is not a terminal: pass --yes to repair, or --dry-run to see what it would do"

@@ -34,7 +34,7 @@ class Shape(Enum):
 
 @attrs.frozen
 class Target:
-    """`disk` is rooted at the log dir, or at what stands for it; `path` is relative to it, "" for the folder."""
+    """`disk` is rooted at the log dir, or at its substitute; `path` is relative to it, "" for the folder."""
 
     disk: RealDisk
     shape: Shape

@@ -33,7 +33,7 @@ from kwire.cli.pipeline.options import (
     Running,
     begin,
     interval,
-    told_in_a_line,
+    one_line_errors,
 )
 
 _VALUE_FORMATS = ("bytes", "json", "avro", "confluent-avro")
@@ -109,7 +109,7 @@ def table(**options: Any) -> None:
     Every record is in its table exactly once, whatever is killed, because the offsets are in the table's snapshots.
     Records that cannot be decoded go to TABLE__errors, with the reason. In the catalog the tables are kwire.TABLE.
     """
-    with told_in_a_line():
+    with one_line_errors():
         from kwire.cli.pipeline.table import run_table
 
         run_table(Running.taken_from(options), **options)
@@ -159,7 +159,7 @@ def index(**options: Any) -> None:
     Every record is in it exactly once, as with kwire pipeline table. Values that are not JSON objects, or have a field
     of another type, go to TOPIC__index__errors, with the reason. kwire pipeline maintain merges and sorts its files.
     """
-    with told_in_a_line():
+    with one_line_errors():
         from kwire.cli.pipeline.index import run_index
 
         run_index(Running.taken_from(options), **options)
@@ -184,11 +184,11 @@ def verify(**options: Any) -> None:
     Compares everything from the topic's first offset to the table's position, including the errors table: counts and
     hashes per partition, and individual records where these differ. Later records are reported as lag.
     """
-    with told_in_a_line():
-        from kwire.cli.pipeline.existing import Asked
+    with one_line_errors():
+        from kwire.cli.pipeline.existing import ExistingTable
         from kwire.cli.pipeline.verify import run_verify
 
-        sys.exit(0 if run_verify(Asked.taken_from(options), **options) else 1)
+        sys.exit(0 if run_verify(ExistingTable.taken_from(options), **options) else 1)
 
 
 MAINTAIN_EPILOG = """\b
@@ -241,7 +241,7 @@ def maintain(**options: Any) -> None:
     Merges small files, applies deletes, expires old snapshots, and removes files that killed jobs left behind. Readers
     and jobs can run meanwhile. The table's offsets do not change.
     """
-    with told_in_a_line():
+    with one_line_errors():
         from kwire.cli.pipeline.maintain import run_maintain
 
         run_maintain(**options)
@@ -270,11 +270,11 @@ def backfill(**options: Any) -> None:
     Records that the table or its errors table already has are not added again, so this can be repeated, and can run
     beside the job.
     """
-    with told_in_a_line():
+    with one_line_errors():
         from kwire.cli.pipeline.backfill import run_backfill
-        from kwire.cli.pipeline.existing import Asked
+        from kwire.cli.pipeline.existing import ExistingTable
 
-        run_backfill(Asked.taken_from(options), **options)
+        run_backfill(ExistingTable.taken_from(options), **options)
 
 
 REDO_EPILOG = """\b
@@ -301,11 +301,11 @@ def redo(**options: Any) -> None:
 
     Records that can be decoded now become rows and leave TABLE__errors; the rest stays. Can run beside the job.
     """
-    with told_in_a_line():
+    with one_line_errors():
         from kwire.cli.pipeline.backfill import run_redo
-        from kwire.cli.pipeline.existing import Asked
+        from kwire.cli.pipeline.existing import ExistingTable
 
-        run_redo(Asked.taken_from(options), **options)
+        run_redo(ExistingTable.taken_from(options), **options)
 
 
 MIRROR_EPILOG = """\b
@@ -378,7 +378,7 @@ def mirror(**options: Any) -> None:
     none is duplicated, whatever is killed. Committed group offsets are committed at --to too, as the offset of the
     same record. Topics that came from --to are refused.
     """
-    with told_in_a_line():
+    with one_line_errors():
         from kwire.cli.pipeline.mirror import run_mirror
 
         run_mirror(Running.taken_from(options), **options)
@@ -435,6 +435,7 @@ Exit code: 0 the replay is complete or was stopped; 2 it cannot continue, and on
 @click.option("--skip-lost", is_flag=True, help="Continue if retention deleted records before they were replayed.")
 @click.option(
     "--kept-topic",
+    "state_topic",
     default="kwire-replays",
     show_default=True,
     metavar="TOPIC",
@@ -451,7 +452,7 @@ def replay(**options: Any) -> None:
     A BOUND is an offset (4711, or 0:4711,1:100 by partition), a time (2026-11-22T10:00:00 in UTC, or 2h for two hours
     ago), earliest or latest.
     """
-    with told_in_a_line():
+    with one_line_errors():
         from kwire.cli.pipeline.replay import run_replay
 
         run_replay(Running.taken_from(options), **options)
@@ -474,7 +475,7 @@ Exit code: 0, even if brokers do not answer; 2 the warehouse cannot be read.
 @JSON
 def status(**options: Any) -> None:
     """Show the state of the tables of WAREHOUSE. Does not start Spark."""
-    with told_in_a_line():
+    with one_line_errors():
         from kwire.cli.pipeline.status import run_status
 
         run_status(**options)

@@ -8,18 +8,18 @@ from pathlib import Path
 import attrs
 import click
 
-from kwire.cli.pipeline.existing import Asked, opened
+from kwire.cli.pipeline.existing import ExistingTable, opened
 from kwire.pipeline.bounds import parse_bound, resolve
 from kwire.pipeline.clock import now_ms
 from kwire.pipeline.tables.backfill import backfill, redo
 from kwire.pipeline.tables.preparing import grow_to
 
 
-def run_backfill(asked: Asked, *, first: str, until: str, as_json: bool) -> None:
+def run_backfill(existing: ExistingTable, *, first: str, until: str, as_json: bool) -> None:
     """Raises PipelineError."""
     at_ms = now_ms()
     bounds = [parse_bound(text, now_ms=at_ms) for text in (first, until)]
-    with opened(asked, "backfill") as it:
+    with opened(existing, "backfill") as it:
         topic = it.topics.state(it.plan.topic, it.plan.isolation)
         low, high = (resolve(bound, topic, lambda ms: it.topics.offsets_at(topic.topic, ms)) for bound in bounds)
         added = backfill(it.plan, it.writer, it.spark, topic, low, high)
@@ -29,9 +29,9 @@ def run_backfill(asked: Asked, *, first: str, until: str, as_json: bool) -> None
         click.echo(f"{added.records:,} records read, {added.rows:,} rows and {added.errors:,} errors added")
 
 
-def run_redo(asked: Asked, *, schema: Path | None, as_json: bool) -> None:
+def run_redo(existing: ExistingTable, *, schema: Path | None, as_json: bool) -> None:
     """Raises PipelineError."""
-    with opened(asked, "redo") as it:
+    with opened(existing, "redo") as it:
         topic = it.topics.state(it.plan.topic, it.plan.isolation)
         writer = it.writer if schema is None else grow_to(it.plan, it.writer, it.spark, schema)
         done = redo(it.plan, writer, it.spark, topic)

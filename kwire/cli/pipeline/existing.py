@@ -20,7 +20,7 @@ from kwire.pipeline.warehouse import parse_warehouse
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
+class ExistingTable:
     """The values of the options EXISTING_TABLE and EXISTING_TABLE_WITH."""
 
     topic: str
@@ -46,23 +46,23 @@ class Opened:
 
 
 @contextmanager
-def opened(asked: Asked, command: str) -> Iterator[Opened]:
+def opened(existing: ExistingTable, command: str) -> Iterator[Opened]:
     """Opens the table in its own Spark session. Raises PipelineError, if possible before Java starts.
 
     Drops the drafts that the command leaves in the table.
     """
-    place, name = parse_warehouse(asked.warehouse, asked.conf), table_of(asked.topic, asked.table_name)
-    if not place.exists():
-        raise PipelineError(f"table {name} not found: there are no tables in {place}")
-    with Topics(asked.bootstrap) as topics:
-        topics.state(asked.topic, "read_committed")
-        with spark_for(command, place, asked.conf, asked.master) as spark:
+    warehouse, name = parse_warehouse(existing.warehouse, existing.conf), table_of(existing.topic, existing.table_name)
+    if not warehouse.exists():
+        raise PipelineError(f"table {name} not found: there are no tables in {warehouse}")
+    with Topics(existing.bootstrap) as topics:
+        topics.state(existing.topic, "read_committed")
+        with spark_for(command, warehouse, existing.conf, existing.master) as spark:
             plan, writer = open_existing(
-                place,
+                warehouse,
                 name,
                 spark,
-                bootstrap=asked.bootstrap,
-                options=asked.source_options,
+                bootstrap=existing.bootstrap,
+                options=existing.source_options,
                 run_id=uuid.uuid4().hex[:12],
             )
             try:

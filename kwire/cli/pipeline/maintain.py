@@ -31,8 +31,8 @@ def run_maintain(
     as_json: bool,
 ) -> None:
     """Raises PipelineError."""
-    place = parse_warehouse(warehouse, conf)
-    names = _names(place, topics, table_name)
+    location = parse_warehouse(warehouse, conf)
+    names = _names(location, topics, table_name)
     upkeep = Upkeep(
         target_file_bytes=target_file_mib << 20,
         keep_snapshots_s=keep_snapshots_days * _DAY_S,
@@ -40,27 +40,27 @@ def run_maintain(
     )
     upkeep.check()
     done = []
-    with spark_for("maintain", place, conf, master) as spark:
+    with spark_for("maintain", location, conf, master) as spark:
         for name in names:
-            kept = attrs.evolve(maintain(spark, place.spark_name(name), upkeep), table=name)
-            done.append(kept)
+            result = attrs.evolve(maintain(spark, location.spark_name(name), upkeep), table=name)
+            done.append(result)
             if as_json:
-                click.echo(json.dumps(attrs.asdict(kept)))
+                click.echo(json.dumps(attrs.asdict(result)))
     if not as_json:
         _print(done)
 
 
-def _names(place: Warehouse, topics: tuple[str, ...], table_name: str | None) -> list[str]:
+def _names(location: Warehouse, topics: tuple[str, ...], table_name: str | None) -> list[str]:
     """The tables to maintain, including their indexes and errors tables."""
-    if not place.exists():
-        raise PipelineError(f"no tables found in {place}: create one with kwire pipeline table")
-    there = [name for _, name in place.pyiceberg_catalog().list_tables(NAMESPACE)]
+    if not location.exists():
+        raise PipelineError(f"no tables found in {location}: create one with kwire pipeline table")
+    there = [name for _, name in location.pyiceberg_catalog().list_tables(NAMESPACE)]
     if table_name is None and not topics:
         return sorted(there)
     wanted = [table_of(topic, None) for topic in topics] or [table_of("", table_name)]
     missing = [name for name in wanted if name not in there and index_table_name(name) not in there]
     if missing:
-        raise PipelineError(f"table {', '.join(missing)} not found in {place}, which has {', '.join(sorted(there))}")
+        raise PipelineError(f"table {', '.join(missing)} not found in {location}, which has {', '.join(sorted(there))}")
     with_indexes = [name for it in wanted for name in (it, index_table_name(it))]
     return [name for it in with_indexes for name in (it, errors_table_name(it)) if name in there]
 

@@ -65,5 +65,5 @@ def _show(plan: MirrorPlan, *, as_json: bool) -> None:
             show(described | ({"topics": topics} if topics else {}), as_json=True)
         else:
             show(described, as_json=False)
-            for topic, told in topics.items():
-                show({"topic": topic, **told}, as_json=False)
+            for topic, fields in topics.items():
+                show({"topic": topic, **fields}, as_json=False)

@@ -13,7 +13,9 @@ import click
 
 
 @contextmanager
-def told_in_a_line(command: str = "kwire pipeline", packages: Sequence[str] = (), *, whose: str = "") -> Iterator[None]:
+def one_line_errors(
+    command: str = "kwire pipeline", packages: Sequence[str] = (), *, whose: str = ""
+) -> Iterator[None]:
     """Ends the command with one line and exit code 2 for an error that the user can fix.
 
     packages: the Python packages that the command needs [default: those of the jobs].
@@ -47,7 +49,7 @@ def options(*several: Callable[..., Any]) -> Callable[[Callable[..., Any]], Call
 def _from_file(context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
     """Uses the file's options as the defaults of the flags."""
     if path is not None:
-        with told_in_a_line():
+        with one_line_errors():
             from kwire.pipeline.files import read_options
 
             found = read_options(path)

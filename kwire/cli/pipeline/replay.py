@@ -57,9 +57,9 @@ def run_replay(
     with Topics(bootstrap) as topics:
         found = _peek(plan)
         if running.dry_run:
-            show({**plan.describe(), **_outlook(plan, topics, found)}, as_json=running.as_json)
+            show({**plan.describe(), **_describe_start(plan, topics, found)}, as_json=running.as_json)
         elif found is not None and found.state == "done" and not plan.again:
-            _tell(plan, found, running)
+            _print_result(plan, found, running)
         else:
             _replay(plan, topics, running)
 
@@ -86,13 +86,13 @@ def _range(first: str, until: str) -> Range:
 def _peek(plan: ReplayPlan) -> Pinned | None:
     """Returns the decision that an earlier run of this command pinned, or None. Raises PipelineError."""
     with connect(plan.bootstrap, "the target's brokers,") as cluster, explaining():
-        found = peek(cluster, plan.name, plan.kept_topic)
+        found = peek(cluster, plan.name, plan.state_topic)
     if found is not None:
         found.check_command(plan.name, plan.command)
     return found
 
 
-def _outlook(plan: ReplayPlan, topics: Topics, found: Pinned | None) -> dict[str, object]:
+def _describe_start(plan: ReplayPlan, topics: Topics, found: Pinned | None) -> dict[str, object]:
     """Returns the start of a run. Raises PipelineError for errors that can be found without running."""
     with Topics(plan.bootstrap) as targets:
         partitions = len(targets.state(plan.to_topic, "read_committed").starts)
@@ -133,10 +133,10 @@ def _replay(plan: ReplayPlan, topics: Topics, running: Running) -> None:
     work("replay", runs, attrs.evolve(running, conf={**SMALL_BATCHES, **running.conf}), warehouse)
     pinned = started[0].pinned
     assert pinned is not None
-    _tell(plan, pinned, running)
+    _print_result(plan, pinned, running)
 
 
-def _tell(plan: ReplayPlan, pinned: Pinned, running: Running) -> None:
+def _print_result(plan: ReplayPlan, pinned: Pinned, running: Running) -> None:
     if running.as_json or not sys.stdout.isatty():
         done = {"event": "done", "name": plan.name, "records": pinned.records}
         click.echo(json.dumps(done if pinned.state == "done" else {"event": "stopped", "name": plan.name}))

@@ -29,19 +29,19 @@ def run_plans(plans: Sequence[TablePlan], command: str, opener: Callable[[], Ope
 
     `opener` is called only if Spark is needed, because it imports it.
     """
-    with Topics(plans[0].bootstrap) as asked:
+    with Topics(plans[0].bootstrap) as topics:
         if running.dry_run:
             for plan in plans:
-                _show(plan, asked, as_json=running.as_json)
+                _show(plan, topics, as_json=running.as_json)
             return
         for plan in plans:
-            _check(plan, asked)
+            _check(plan, topics)
         run_id = uuid.uuid4().hex[:12]
 
         def runs(spark: SparkSession, report: Report) -> Sequence[Run]:
             from kwire.pipeline.tables.run import TableRun
 
-            return [TableRun(plan, spark, asked, run_id, report, opener()) for plan in plans]
+            return [TableRun(plan, spark, topics, run_id, report, opener()) for plan in plans]
 
         work(command, runs, running, plans[0].warehouse)
 
@@ -66,23 +66,23 @@ def work(
             job.work()
 
 
-def _check(plan: TablePlan, asked: Topics) -> None:
+def _check(plan: TablePlan, topics: Topics) -> None:
     """Raises PipelineError for errors that can be found before Java starts."""
-    topic = asked.state(plan.topic, plan.isolation)
+    topic = topics.state(plan.topic, plan.isolation)
     if plan.dead_letter_topic is not None:
-        asked.state(plan.dead_letter_topic, plan.isolation)
+        topics.state(plan.dead_letter_topic, plan.isolation)
     with suppress(NotReadable):  # Spark supports catalogs that pyiceberg does not
         job_start(plan, topic)
     plan.warehouse.make()
 
 
-def _show(plan: TablePlan, asked: Topics, *, as_json: bool) -> None:
+def _show(plan: TablePlan, topics: Topics, *, as_json: bool) -> None:
     """Prints the plan and where it would start. If that is unknown, prints the plan and raises PipelineError."""
     described = plan.describe()
     try:
-        topic = asked.state(plan.topic, plan.isolation)
+        topic = topics.state(plan.topic, plan.isolation)
         if plan.dead_letter_topic is not None:
-            asked.state(plan.dead_letter_topic, plan.isolation)
+            topics.state(plan.dead_letter_topic, plan.isolation)
         described |= job_start(plan, topic).describe()
     finally:
         show(described, as_json=as_json)

@@ -18,9 +18,9 @@ from kwire.pipeline.warehouse import parse_warehouse
 
 def run_status(*, warehouse: str, bootstrap: str | None, conf: dict[str, str], as_json: bool) -> None:
     """Raises PipelineError."""
-    place = parse_warehouse(warehouse, conf)
+    location = parse_warehouse(warehouse, conf)
     with nullcontext() if bootstrap is None else Topics(bootstrap) as topics:
-        found = statuses(place, topics)
+        found = statuses(location, topics)
     if as_json:
         for it in found:
             click.echo(json.dumps(attrs.asdict(it)))

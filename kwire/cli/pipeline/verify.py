@@ -6,13 +6,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from kwire.cli.pipeline.existing import Asked, opened
+from kwire.cli.pipeline.existing import ExistingTable, opened
 from kwire.pipeline.tables.verify import SHOWN, Report, verify
 
 
-def run_verify(asked: Asked, *, as_json: bool) -> bool:
+def run_verify(existing: ExistingTable, *, as_json: bool) -> bool:
     """Returns True if the table is sound. Raises PipelineError."""
-    with opened(asked, "verify") as it:
+    with opened(existing, "verify") as it:
         report = verify(it.plan, it.writer, it.spark, it.topics)
     if as_json:
         click.echo(report.to_json())

@@ -125,4 +125,4 @@ def abort(
     if (start_offset is None) == (producer_id is None):
         raise click.UsageError("name the transaction by --start-offset or by --producer-id")
     which = commands.Which(topic, partition, start_offset, producer_id)
-    commands.abort(reach, which, force=force, ask=not yes)
+    commands.abort(reach, which, force=force, confirm=not yes)

@@ -62,18 +62,18 @@ def list_hanging(reach: Reach, max_timeout_ms: int, topic: str | None, partition
     """Exits with 1 if a transaction hangs, or a partition could not be checked."""
     now_ms = SystemClock().now_ms()
     with reach.cluster() as cluster:
-        looked_at = find_hanging(
+        transactions = find_hanging(
             TransactionAdmin(cluster), now_ms=now_ms, max_timeout_ms=max_timeout_ms, topic=topic, partition=partition
         )
-    for problem in looked_at.problems:
+    for problem in transactions.problems:
         click.echo(f"not looked at: {printable(problem)}", err=True)
-    if looked_at.found or as_json:
-        show([_hanging_row(it, now_ms) for it in looked_at.found], _HANGING_COLUMNS, as_json=as_json)
-    elif not looked_at.problems:
+    if transactions.found or as_json:
+        show([_hanging_row(it, now_ms) for it in transactions.found], _HANGING_COLUMNS, as_json=as_json)
+    elif not transactions.problems:
         click.echo("nothing hangs")
-    if looked_at.found and not as_json:
+    if transactions.found and not as_json:
         click.echo("\nkwire txn abort --topic TOPIC --partition PARTITION --start-offset START ends one of them")
-    if looked_at.found or looked_at.problems:
+    if transactions.found or transactions.problems:
         raise click.exceptions.Exit(1)
 
 
@@ -94,30 +94,30 @@ def describe(reach: Reach, transactional_id: str, *, as_json: bool) -> None:
         click.echo(f"{name.removesuffix('_ms').replace('_', ' '):17} {cell(name, value) or '-'}")
 
 
-def abort(reach: Reach, which: Which, *, force: bool, ask: bool) -> None:
+def abort(reach: Reach, which: Which, *, force: bool, confirm: bool) -> None:
     with reach.cluster() as cluster:
         admin = TransactionAdmin(cluster)
         transaction = find_one(admin, which)
         check_forgotten(admin, transaction, force=force)
-        told = printable(
+        text = printable(
             f"the transaction of producer {transaction.producer_id}, epoch {transaction.producer_epoch}, "
             f"in {transaction.name} from offset {transaction.start_offset} on"
         )
-        if ask:
-            click.confirm(f"abort {told}?", abort=True)
+        if confirm:
+            click.confirm(f"abort {text}?", abort=True)
         admin.write_abort_marker(transaction)
-        click.echo(f"aborted {told}")
+        click.echo(f"aborted {text}")
 
 
 def find_one(admin: TransactionAdmin, which: Which) -> OpenTransaction:
     """Raises ClientError if no such transaction is open."""
-    looked_at = admin.open_transactions(which.topic, which.partition)
-    if looked_at.problems:
-        raise ClientError("; ".join(map(printable, looked_at.problems)))
-    for it in looked_at.found:
+    transactions = admin.open_transactions(which.topic, which.partition)
+    if transactions.problems:
+        raise ClientError("; ".join(map(printable, transactions.problems)))
+    for it in transactions.found:
         if which.matches(it):
             return it
-    others = ", ".join(f"{it.start_offset} (producer {it.producer_id})" for it in looked_at.found[:10])
+    others = ", ".join(f"{it.start_offset} (producer {it.producer_id})" for it in transactions.found[:10])
     raise ClientError(
         printable(f"no such transaction is open in {which.topic}-{which.partition}; ")
         + (f"open there, by start offset: {others}" if others else "none is open there")

@@ -115,4 +115,4 @@ def delete(reach: Reach, name: str, mechanisms: tuple[str, ...], yes: bool) -> N
     """Delete a user, who then cannot log in any more. Connections that are open stay open, and so do ACLs."""
     from kwire.cli.user import commands
 
-    commands.delete(reach, name, mechanisms, ask=not yes)
+    commands.delete(reach, name, mechanisms, confirm=not yes)

@@ -75,7 +75,7 @@ def list_(reach: Reach, *, as_json: bool) -> None:
         click.echo("there are no users")
 
 
-def delete(reach: Reach, name: str, mechanisms: Collection[str], *, ask: bool) -> None:
+def delete(reach: Reach, name: str, mechanisms: Collection[str], *, confirm: bool) -> None:
     with reach.cluster() as cluster:
         [found] = list_users(cluster, [name])
         chosen = {SCRAM_MECHANISMS[it.upper()].number for it in mechanisms} or found.iterations.keys()
@@ -83,7 +83,7 @@ def delete(reach: Reach, name: str, mechanisms: Collection[str], *, ask: bool) -
         if not gone:
             click.echo(f"user {quoted(name)} has no password for {' or '.join(it.upper() for it in mechanisms)}")
             return
-        if ask:
+        if confirm:
             click.confirm(f"delete user {quoted(name)}?", abort=True, err=True)
         delete_user(cluster, name, gone)
     click.echo(printable(f"deleted: {name}, {' and '.join(SCRAM_MECHANISMS_BY_NUMBER[it].name for it in gone)}"))

@@ -5,7 +5,7 @@ The partitions are cut into as many ranges, whose sizes differ by at most one, t
 subscribe alike so get the same ranges of all topics that have as many partitions, which a join of them needs.
 
 Kafka's `RangeAssignor` (4.3.1) gives the same assignment, partition by partition. The present assignment does not
-matter: the order alone decides. A static member that comes back under a new member id keeps its place, and so its
+matter: the order alone decides. A static member that comes back under a new member id keeps its position, and so its
 partitions. Racks do not matter either. To take a member out of the order because of its rack would move the ranges of
 all members behind it.
 """
@@ -40,11 +40,11 @@ class RangeAssignor:
 
 
 def _in_order(group: GroupSpec) -> list[str]:
-    def place(member_id: str) -> tuple[bool, str, str]:
+    def sort_key(member_id: str) -> tuple[bool, str, str]:
         instance_id = group.members[member_id].instance_id
         return (instance_id is None, instance_id or "", member_id)
 
-    return sorted(group.members, key=place)
+    return sorted(group.members, key=sort_key)
 
 
 def _cut(partition_count: int, ways: int) -> list[Partitions]:

@@ -13,7 +13,7 @@ counts are its costs: of each member's load, and of each member's share of an au
 never costs less than the one before. Such a flow is best exactly when no circle of moves makes it cheaper:
 
     giver -> audience -> taker -> audience -> ... -> taker     and back to the first giver, whose load falls by one
-                                                               as the last taker's rises, or who is the last taker
+                                                               as the last taker's rises, or which is the last taker
 
 So the search starts with the present assignment, deals out the partitions without an owner, levels loads within each
 audience, and then makes circles of moves until no cheaper one is left. The first steps are there for speed. With a
@@ -140,51 +140,51 @@ class Shares:
     def _make_all_circles(self) -> None:
         """Makes moves in circles until none makes the whole cheaper.
 
-        Bellman and Ford's search: the cost of the cheapest way to each place, from anywhere, comes down step by step.
-        Where the steps by which it came down close a circle, that circle's cost is below zero. None is left when
-        nothing comes down any more. Places are members, then audiences, then the one where loads are compared.
+        Bellman and Ford's search: the cost of the cheapest path to each vertex, from any other, falls step by step.
+        Where the steps by which it fell close a circle, that circle's cost is below zero. None is left when no cost
+        falls any more. The vertices are the members, then the audiences, then the one where loads are compared.
 
-        Moves change the costs of steps, so the ways are reset. The costs may stay: the search may begin with any.
+        Moves change the costs of steps, so the paths are reset. The costs may stay: the search may begin with any.
         """
-        places = len(self.shares) + len(self.subscribers) + 1
-        cost = [0] * places
-        before = [_NOWHERE] * places
-        reached = list(range(places))
+        vertices = len(self.shares) + len(self.subscribers) + 1
+        cost = [0] * vertices
+        before = [_NOWHERE] * vertices
+        reached = list(range(vertices))
         while reached and self._steps < STEPS:
             reached = self._reach_on(reached, cost, before)
             if circles := list(_circles(before, reached)):
                 for circle in circles:
                     for giver, audience, taker in self._moves(circle):
                         self._move(giver, audience, taker)
-                before = [_NOWHERE] * places
+                before = [_NOWHERE] * vertices
                 reached = sorted({*reached, *(it for circle in circles for it in circle)})
 
     def _reach_on(self, reached: Sequence[int], cost: list[int], before: list[int]) -> list[int]:
-        """Takes one step from the places reached last. Returns the places whose cost came down."""
+        """Takes one step from the vertices reached last. Returns the vertices whose cost fell."""
         come_down: dict[int, None] = {}
-        for place in reached:
-            for there, new_cost in self._cheaper_from(place, cost):
+        for vertex in reached:
+            for there, new_cost in self._cheaper_from(vertex, cost):
                 if new_cost < cost[there]:
                     cost[there] = new_cost
-                    before[there] = place
+                    before[there] = vertex
                     come_down[there] = None
         return list(come_down)
 
-    def _cheaper_from(self, place: int, cost: Sequence[int]) -> list[tuple[int, int]]:
-        """Returns the places to which a partition, or a step of load, may go, and the lower cost there."""
+    def _cheaper_from(self, vertex: int, cost: Sequence[int]) -> list[tuple[int, int]]:
+        """Returns the vertices to which a partition, or a step of load, may go, and the lower cost there."""
         members, audiences = len(self.shares), len(self.subscribers)
         at_loads = members + audiences
         load_cost = audiences + 1  # An audience lies at most once on a circle, and costs or saves at most one.
-        so_far = cost[place]
-        if place < members:
-            self._steps += 1 + len(self.shares[place])
-            there = [(at_loads, so_far + load_cost * self.loads[place])]
-            for audience, count in self.shares[place].items():
+        so_far = cost[vertex]
+        if vertex < members:
+            self._steps += 1 + len(self.shares[vertex])
+            there = [(at_loads, so_far + load_cost * self.loads[vertex])]
+            for audience, count in self.shares[vertex].items():
                 if count:
-                    there.append((members + audience, so_far + self._cost_of_giving(place, audience)))
+                    there.append((members + audience, so_far + self._cost_of_giving(vertex, audience)))
             return there
-        if place < at_loads:
-            audience = place - members
+        if vertex < at_loads:
+            audience = vertex - members
             subscribers, holders = self.subscribers[audience], self._holders[audience]
             self._steps += len(subscribers) + len(holders)
             there = [(it, so_far + self._cost_of_taking(it, audience)) for it in holders]
@@ -200,21 +200,21 @@ class Shares:
 
     def _moves(self, circle: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         members, audiences = len(self.shares), len(self.subscribers)
-        for index, place in enumerate(circle):
-            if members <= place < members + audiences:
-                yield circle[index - 1], place - members, circle[(index + 1) % len(circle)]
+        for index, vertex in enumerate(circle):
+            if members <= vertex < members + audiences:
+                yield circle[index - 1], vertex - members, circle[(index + 1) % len(circle)]
 
 
 def _circles(before: Sequence[int], reached: Sequence[int]) -> Iterator[list[int]]:
-    """Returns the circles found by going back from place to place, each in the order of the moves."""
+    """Returns the circles found by going back from vertex to vertex, each in the order of the moves."""
     seen_from: dict[int, int] = {}
     for start in reached:
-        place = start
-        while place != _NOWHERE and place not in seen_from:
-            seen_from[place] = start
-            place = before[place]
-        if place != _NOWHERE and seen_from[place] == start:
-            circle = [place]
-            while (previous := before[circle[-1]]) != place:
+        vertex = start
+        while vertex != _NOWHERE and vertex not in seen_from:
+            seen_from[vertex] = start
+            vertex = before[vertex]
+        if vertex != _NOWHERE and seen_from[vertex] == start:
+            circle = [vertex]
+            while (previous := before[circle[-1]]) != vertex:
                 circle.append(previous)
             yield circle[::-1]

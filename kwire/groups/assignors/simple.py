@@ -33,7 +33,7 @@ class SimpleAssignor:
         """
         member_ids = sorted(group.members)
         parts: dict[str, dict[Uuid, set[int]]] = {member_id: {} for member_id in member_ids}
-        for places, subscribers in _pools(group, member_ids, assignable):
+        for pool, subscribers in _pools(group, member_ids, assignable):
             had = {
                 member_id: {
                     (topic, partition)
@@ -42,7 +42,7 @@ class SimpleAssignor:
                 }
                 for member_id in subscribers
             }
-            for member_id, has in _Deal.of(places, subscribers, had).run().items():
+            for member_id, has in _Deal.of(pool, subscribers, had).run().items():
                 for topic, partition in has:
                     parts[member_id].setdefault(topic, set()).add(partition)
         return {member_id: _same_or_new(group.members[member_id].assigned, part) for member_id, part in parts.items()}
@@ -56,10 +56,10 @@ def _pools(
     for member_id in member_ids:
         for topic in group.members[member_id].topics:
             subscribers.setdefault(topic, []).append(member_id)
-    places = {topic: [(topic, it) for it in sorted(assignable.get(topic, ()))] for topic in sorted(subscribers)}
+    partitions = {topic: [(topic, it) for it in sorted(assignable.get(topic, ()))] for topic in sorted(subscribers)}
     if len({member.topics for member in group.members.values()}) == 1:
-        return [([place for of_topic in places.values() for place in of_topic], list(member_ids))]
-    return [(of_topic, subscribers[topic]) for topic, of_topic in places.items()]
+        return [([partition for of_topic in partitions.values() for partition in of_topic], list(member_ids))]
+    return [(of_topic, subscribers[topic]) for topic, of_topic in partitions.items()]
 
 
 def _same_or_new(before: Assignment, part: Mapping[Uuid, set[int]]) -> Assignment:
@@ -69,7 +69,7 @@ def _same_or_new(before: Assignment, part: Mapping[Uuid, set[int]]) -> Assignmen
 
 @attrs.define(eq=False)
 class _Deal:
-    """One division. `has` are the members' places so far, `holders` how many members each place has."""
+    """One division. `has` are the members' partitions so far, `holders` the number of members of each partition."""
 
     sharing: int
     quotas: Mapping[str, int]
@@ -78,16 +78,16 @@ class _Deal:
 
     @classmethod
     def of(
-        cls, places: Sequence[TopicIdPartition], members: Sequence[str], had: Mapping[str, set[TopicIdPartition]]
+        cls, partitions: Sequence[TopicIdPartition], members: Sequence[str], had: Mapping[str, set[TopicIdPartition]]
     ) -> _Deal:
-        known = set(places)
+        known = set(partitions)
         has = {member_id: had[member_id] & known for member_id in members}
-        holders = dict.fromkeys(places, 0)
+        holders = dict.fromkeys(partitions, 0)
         for of_member in has.values():
-            for place in of_member:
-                holders[place] += 1
-        sharing = -(-len(members) // len(places)) if places else 0
-        least, more = divmod(sharing * len(places), len(members))
+            for partition in of_member:
+                holders[partition] += 1
+        sharing = -(-len(members) // len(partitions)) if partitions else 0
+        least, more = divmod(sharing * len(partitions), len(members))
         # The members with the most partitions get the larger quotas, so that they keep more.
         by_size = sorted(members, key=lambda member_id: (-len(has[member_id]), member_id))
         quotas = {member_id: least + (number < more) for number, member_id in enumerate(by_size)}
@@ -95,7 +95,7 @@ class _Deal:
 
     def run(self) -> dict[str, set[TopicIdPartition]]:
         self._take_from_members()
-        self._take_from_places()
+        self._take_from_partitions()
         self._fill()
         return self.has
 
@@ -104,46 +104,46 @@ class _Deal:
         for member_id, has in self.has.items():
             too_many = len(has) - self.quotas[member_id]
             if too_many > 0:
-                for place in sorted(has, key=lambda it: (-self.holders[it], it))[:too_many]:
-                    self._take(member_id, place)
+                for partition in sorted(has, key=lambda it: (-self.holders[it], it))[:too_many]:
+                    self._take(member_id, partition)
 
-    def _take_from_places(self) -> None:
+    def _take_from_partitions(self) -> None:
         """Partitions with too many holders are taken from the members with the most partitions."""
-        for place, count in list(self.holders.items()):
+        for partition, count in list(self.holders.items()):
             if count > self.sharing:
-                holding = [member_id for member_id, has in self.has.items() if place in has]
+                holding = [member_id for member_id, has in self.has.items() if partition in has]
                 holding.sort(key=lambda member_id: (-len(self.has[member_id]), member_id))
                 for member_id in holding[: count - self.sharing]:
-                    self._take(member_id, place)
+                    self._take(member_id, partition)
 
-    def _take(self, member_id: str, place: TopicIdPartition) -> None:
-        self.has[member_id].remove(place)
-        self.holders[place] -= 1
+    def _take(self, member_id: str, partition: TopicIdPartition) -> None:
+        self.has[member_id].remove(partition)
+        self.holders[partition] -= 1
 
     def _fill(self) -> None:
         open_to = deque(member_id for member_id, has in self.has.items() if len(has) < self.quotas[member_id])
         # Partitions with the fewest holders come first.
-        for place in sorted(self.holders, key=lambda it: (self.holders[it], it)):
-            while self.holders[place] < self.sharing:
-                self._fill_slot(open_to, place)
+        for partition in sorted(self.holders, key=lambda it: (self.holders[it], it)):
+            while self.holders[partition] < self.sharing:
+                self._fill_slot(open_to, partition)
                 if len(self.has[open_to[-1]]) == self.quotas[open_to[-1]]:
                     open_to.pop()
 
-    def _fill_slot(self, open_to: deque[str], place: TopicIdPartition) -> None:
-        """Gives the next member in turn the place, or another one in exchange. It is then the last in the queue."""
+    def _fill_slot(self, open_to: deque[str], partition: TopicIdPartition) -> None:
+        """Gives the partition, or another one in exchange, to the next member in the queue, which is then the last."""
         for _ in range(len(open_to)):
             open_to.rotate(-1)
-            if place not in self.has[open_to[-1]]:
-                self._give(open_to[-1], place)
+            if partition not in self.has[open_to[-1]]:
+                self._give(open_to[-1], partition)
                 return
-        # All of them have it, and nothing else: it is shared only if there are more members than places, and then
+        # All of them have it, and nothing else: it is shared only if there are more members than partitions, and then
         # no member gets more than two.
-        giver = next(member_id for member_id, has in self.has.items() if place not in has)
+        giver = next(member_id for member_id, has in self.has.items() if partition not in has)
         given = min(self.has[giver])
         self._take(giver, given)
-        self._give(giver, place)
+        self._give(giver, partition)
         self._give(open_to[-1], given)
 
-    def _give(self, member_id: str, place: TopicIdPartition) -> None:
-        self.has[member_id].add(place)
-        self.holders[place] += 1
+    def _give(self, member_id: str, partition: TopicIdPartition) -> None:
+        self.has[member_id].add(partition)
+        self.holders[partition] += 1

@@ -43,7 +43,7 @@ class UniformAssignor:
 class _Deal:
     """One assignment in progress. Members and audiences by position.
 
-    `kept`: the partitions that members have and may keep. `unowned`: partitions without an owner, by audience.
+    `retained`: the partitions that members have and may keep. `unowned`: partitions without an owner, by audience.
     `given_up`, `got`: the partitions that each member loses and gains.
     """
 
@@ -52,7 +52,7 @@ class _Deal:
     members: list[MemberSpec]
     audiences: list[Audience]
     audience_of: dict[Uuid, int]
-    kept: list[Assignment]
+    retained: list[Assignment]
     held: list[dict[int, int]]
     unowned: list[list[Partition]]
     given_up: defaultdict[int, list[Partition]] = attrs.field(factory=lambda: defaultdict(list))
@@ -65,11 +65,11 @@ class _Deal:
         audiences = audiences_of(group, member_ids)
         audience_of = {topic: number for number, audience in enumerate(audiences) for topic in audience.topics}
         owned: dict[Uuid, set[int]] = {}
-        kept, held = [], []
+        retained, held = [], []
         for member in members:
-            kept.append(_kept(member, group, owned))
+            retained.append(_retained(member, group, owned))
             counts: dict[int, int] = {}
-            for topic, partitions in kept[-1].items():
+            for topic, partitions in retained[-1].items():
                 audience = audience_of[topic]
                 counts[audience] = counts.get(audience, 0) + len(partitions)
             held.append(dict(sorted(counts.items())))
@@ -77,7 +77,7 @@ class _Deal:
             [(topic, it) for topic in audience.topics for it in _missing(group, topic, owned.get(topic, ()))]
             for audience in audiences
         ]
-        return cls(group, member_ids, members, audiences, audience_of, kept, held, unowned)
+        return cls(group, member_ids, members, audiences, audience_of, retained, held, unowned)
 
     def decide(self) -> None:
         numbers = Shares([it.subscribers for it in self.audiences], self.held)
@@ -102,26 +102,26 @@ class _Deal:
     def _least_wanted(self, member: int, audience: int, count: int, wanted: set[str | None]) -> list[Partition]:
         """Returns what a member gives up of an audience's topics. `wanted`: the racks of the members that get more."""
         here = self.members[member].rack_id
-        topics = (it for it in self.kept[member] if self.audience_of[it] == audience)
-        partitions = sorted((topic, it) for topic in topics for it in self.kept[member][topic])
+        topics = (it for it in self.retained[member] if self.audience_of[it] == audience)
+        partitions = sorted((topic, it) for topic in topics for it in self.retained[member][topic])
 
-        def place(partition: Partition) -> tuple[bool, bool]:
+        def sort_key(partition: Partition) -> tuple[bool, bool]:
             racks = self._racks(partition)
             return (here not in racks, not wanted.isdisjoint(racks))
 
-        return sorted(partitions, key=place)[-count:]
+        return sorted(partitions, key=sort_key)[-count:]
 
     def _deal_out(self, pool: Sequence[Partition], more: dict[int, int]) -> None:
         """Deals out the pool. `more`: the number of partitions that each member takes; their sum is the whole pool."""
         left = self._deal_out_by_racks(pool, more)
-        # In turn, so that many members share each topic.
-        turns = deque(sorted(it for it, count in more.items() if count))
+        # One at a time, so that many members share each topic.
+        queue = deque(sorted(it for it, count in more.items() if count))
         for partition in left:
-            member = turns.popleft()
+            member = queue.popleft()
             self.got[member].append(partition)
             more[member] -= 1
             if more[member]:
-                turns.append(member)
+                queue.append(member)
 
     def _deal_out_by_racks(self, pool: Sequence[Partition], more: dict[int, int]) -> list[Partition]:
         """Deals out the partitions that have a replica near a member that takes any, and returns the rest.
@@ -135,20 +135,20 @@ class _Deal:
                 takers[rack].append((-count, member))
         if not takers:
             return list(pool)
-        open_places = {rack: -sum(count for count, _ in its) for rack, its in takers.items()}
+        free_slots = {rack: -sum(count for count, _ in its) for rack, its in takers.items()}
         for its in takers.values():
             heapify(its)
         near = {it: sorted(self._racks(it) & takers.keys()) for it in pool}
         left = []
         for partition in sorted(pool, key=lambda it: len(near[it])):
-            rack = max(near[partition], key=lambda it: open_places[it], default=None)
-            if rack is None or open_places[rack] == 0:
+            rack = max(near[partition], key=lambda it: free_slots[it], default=None)
+            if rack is None or free_slots[rack] == 0:
                 left.append(partition)
                 continue
             _, member = takers[rack][0]
             self.got[member].append(partition)
             more[member] -= 1
-            open_places[rack] -= 1
+            free_slots[rack] -= 1
             if more[member]:
                 heapreplace(takers[rack], (-more[member], member))
             else:
@@ -164,8 +164,8 @@ class _Deal:
 
     def _part(self, member: int) -> Assignment:
         if member not in self.given_up and member not in self.got:
-            return self.kept[member]
-        part = {topic: set(partitions) for topic, partitions in self.kept[member].items()}
+            return self.retained[member]
+        part = {topic: set(partitions) for topic, partitions in self.retained[member].items()}
         for topic, partition in self.given_up[member]:
             part[topic].remove(partition)
         for topic, partition in self.got[member]:
@@ -173,9 +173,9 @@ class _Deal:
         return {topic: frozenset(part[topic]) for topic in sorted(part) if part[topic]}
 
 
-def _kept(member: MemberSpec, group: GroupSpec, owned: dict[Uuid, set[int]]) -> Assignment:
+def _retained(member: MemberSpec, group: GroupSpec, owned: dict[Uuid, set[int]]) -> Assignment:
     """Returns what a member may keep, the same object as `assigned` if that is all. Adds it to `owned`."""
-    kept: dict[Uuid, Partitions] = {}
+    retained: dict[Uuid, Partitions] = {}
     is_all = True
     for topic, partitions in member.assigned.items():
         if topic not in member.topics:
@@ -188,8 +188,8 @@ def _kept(member: MemberSpec, group: GroupSpec, owned: dict[Uuid, set[int]]) -> 
             is_all = False
         others |= partitions
         if partitions:
-            kept[topic] = partitions
-    return member.assigned if is_all else kept
+            retained[topic] = partitions
+    return member.assigned if is_all else retained
 
 
 def _missing(group: GroupSpec, topic: Uuid, owned: Iterable[int]) -> list[int]:

@@ -109,7 +109,7 @@ class ClassicKind:
         self._membership.leave(step, request, token)
 
     def committed_by(self, step: Step, group_id: str, member_id: str) -> None:
-        """As in Kafka, a commit counts as a heartbeat, unless the member does not have its assignment yet."""
+        """Counts a commit as a heartbeat, as Kafka does, unless the member does not have its assignment yet."""
         group = self._groups.find(group_id)
         if group is None or group.state not in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             return

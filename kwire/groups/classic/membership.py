@@ -141,9 +141,9 @@ class Membership:
         return _left(identity, ErrorCode.NONE)
 
 
-def _differs(asked: str | None, actual: str | None) -> bool:
+def _differs(requested: str | None, actual: str | None) -> bool:
     """True if the protocols differ. Older versions do not send the protocol, so there is nothing to compare."""
-    return asked is not None and actual is not None and asked != actual
+    return requested is not None and actual is not None and requested != actual
 
 
 def _left(identity: MemberIdentity, error: ErrorCode) -> MemberResponse:

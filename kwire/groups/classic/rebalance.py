@@ -212,7 +212,7 @@ class Rebalancing:
         self.timers.schedule(group.sync_timer, step.now.monotonic_ms + group.rebalance_timeout_ms)
 
     def _elect_leader(self, group: ClassicGroup) -> bool:
-        """If the leader has not rejoined, elects the first member that has. Returns False if no member has."""
+        """Elects the first member that has rejoined, unless the leader has. Returns False if no member has."""
         if group.leader_id is None:
             return False
         if group.members[group.leader_id].join_token is not None:

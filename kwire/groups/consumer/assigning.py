@@ -1,4 +1,4 @@
-"""From a change to what each member gets: a new group epoch, a new target assignment, and a step towards it.
+"""The consequences of a change to a group: a new group epoch, a new target assignment, and a step towards it.
 
 The target is computed by an assignor of `kwire.groups.assignors`: the one that most members request, else the first of
 group.consumer.assignors. It is computed at most once per assignment interval (KIP-1263); the next heartbeat of any
@@ -67,9 +67,9 @@ class Assigning:
         return interval_ms
 
     def assignor_of(self, group: ConsumerGroup) -> Assignor:
-        asked = Counter(it.server_assignor for it in group.members.values() if it.server_assignor is not None)
+        votes = Counter(it.server_assignor for it in group.members.values() if it.server_assignor is not None)
         names = self.config.consumer_assignors
-        return ASSIGNORS[max(names, key=lambda name: asked[name])]
+        return ASSIGNORS[max(names, key=lambda name: votes[name])]
 
     def _spec(self, group: ConsumerGroup) -> GroupSpec:
         topics: dict[Uuid, TopicSpec] = {}

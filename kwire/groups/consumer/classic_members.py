@@ -1,6 +1,6 @@
 """Members of a consumer group that use the classic protocol's requests, while a group migrates (KIP-848).
 
-The coordinator assigns to them as to all others. JoinGroup stands for a full heartbeat and is answered at once: the
+The coordinator assigns to them as to all others. JoinGroup counts as a full heartbeat and is answered at once: the
 generation is the member's epoch. SyncGroup returns the member's assignment. The response to a Heartbeat requests a
 rejoin when the member has to give up partitions, or gets more. None of them waits for other members.
 

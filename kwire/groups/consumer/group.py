@@ -115,7 +115,7 @@ class ConsumerGroup(ModernGroup[MemberMetadata, CurrentAssignment, Assignment, M
         return set(self.topic_subscribers).union(*(it.topics for it in self.regexes.values()))
 
     def subscription_of(self, member: MemberMetadata) -> frozenset[str]:
-        """The member's topics. As in Kafka, an expression that has not been matched yet stands for none."""
+        """The member's topics. As in Kafka, an expression that has not been matched yet yields none."""
         regex = self.regexes.get(member.subscribed_topic_regex)
         if regex is None:
             return member.subscribed_topic_names
@@ -155,7 +155,7 @@ class ConsumerGroup(ModernGroup[MemberMetadata, CurrentAssignment, Assignment, M
         return topic in self.topic_subscribers or any(topic in regex.topics for regex in self.regexes.values())
 
     def check_commit(self, committer: Committer) -> CheckPartition:
-        """With an earlier epoch a member may commit what it already had then (KIP-1251)."""
+        """Returns the check of a commit. With an earlier epoch a member may commit what it had then (KIP-1251)."""
         if committer.generation_or_epoch < 0 and not self.members:
             return accept_all
         member = self.member(committer.member_id)

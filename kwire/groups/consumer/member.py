@@ -31,7 +31,7 @@ STATIC_LEAVING_EPOCH: Final = -2
 
 
 class MemberState(IntEnum):
-    """Where a member is between two assignments. The numbers are those of the records (Kafka's `MemberState`)."""
+    """The progress of a member between two assignments. The numbers are those of Kafka's `MemberState`, in records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1

@@ -67,18 +67,18 @@ class Reconciliation:
         return bool(partitions) and (self.owned is None or owns_any(self.owned, partitions))
 
     def _toward_target(self, current: CurrentAssignment) -> CurrentAssignment:
-        kept: dict[Uuid, Mapping[int, int]] = {}
+        retained: dict[Uuid, Mapping[int, int]] = {}
         revoked: dict[Uuid, Mapping[int, int]] = {}
         added: dict[Uuid, dict[int, int]] = {}
         waits = False
         for topic_id, has in current.assigned.items():
             wanted = self._wanted(topic_id)
             if has.keys() <= wanted:
-                kept[topic_id] = has
+                retained[topic_id] = has
                 continue
             stays = {partition: epoch for partition, epoch in has.items() if partition in wanted}
             if stays:
-                kept[topic_id] = stays
+                retained[topic_id] = stays
             revoked[topic_id] = {partition: epoch for partition, epoch in has.items() if partition not in wanted}
         for topic_id in self.target:
             has = current.assigned.get(topic_id, {})
@@ -90,13 +90,13 @@ class Reconciliation:
                 else:
                     waits = True
         if self._still_owns(revoked):
-            return current.moved_to(current.epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)
+            return current.moved_to(current.epoch, MemberState.UNREVOKED_PARTITIONS, retained, revoked)
         for topic_id, partitions in added.items():
-            kept[topic_id] = {**kept.get(topic_id, {}), **partitions}
+            retained[topic_id] = {**retained.get(topic_id, {}), **partitions}
         state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
         if state is current.state and self.target_epoch == current.epoch and not added and not revoked:
             return current
-        return current.moved_to(self.target_epoch, state, kept)
+        return current.moved_to(self.target_epoch, state, retained)
 
     def _wanted(self, topic_id: Uuid) -> frozenset[int]:
         wanted = self.target.get(topic_id)
@@ -107,10 +107,10 @@ class Reconciliation:
         unsubscribed = {topic_id: has for topic_id, has in current.assigned.items() if not self.subscribes(topic_id)}
         if not unsubscribed:
             return current
-        kept = {topic_id: has for topic_id, has in current.assigned.items() if topic_id not in unsubscribed}
+        retained = {topic_id: has for topic_id, has in current.assigned.items() if topic_id not in unsubscribed}
         revoked = dict(current.pending_revocation)
         for topic_id, partitions in unsubscribed.items():
             revoked[topic_id] = {**revoked.get(topic_id, {}), **partitions}
         if self._still_owns(revoked):
-            return current.moved_to(current.epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)
-        return current.moved_to(current.epoch, current.state, kept, NOTHING)
+            return current.moved_to(current.epoch, MemberState.UNREVOKED_PARTITIONS, retained, revoked)
+        return current.moved_to(current.epoch, current.state, retained, NOTHING)

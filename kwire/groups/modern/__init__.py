@@ -1,4 +1,4 @@
-"""What consumer, share and streams groups have in common (Kafka's package of the same name).
+"""The common parts of consumer, share and streams groups (Kafka's package of the same name).
 
 The coordinator of such a group assigns, and not one of its members. Members send heartbeats, and move from one epoch to
 the next.

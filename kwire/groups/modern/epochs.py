@@ -1,4 +1,4 @@
-"""From a change to a new group epoch, and from there to a new target assignment.
+"""The consequences of a change to a group: a new group epoch, and then a new target assignment.
 
 The target is computed at most once per assignment interval (KIP-1263); the next heartbeat of any member after that
 computes it.

@@ -34,8 +34,8 @@ from kwire.groups.offsets.store import Offsets
 
 LATEST_EXPIRY_MS = 2**63 - 1
 NO_RETENTION_GIVEN = -1
-FIRST_VERSION_TOLD_OF_MISSING_GROUP = 9
-FIRST_TXN_VERSION_TOLD_OF_MISSING_GROUP = 6
+FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
+FIRST_TXN_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 
 
 @attrs.define(eq=False)
@@ -125,7 +125,7 @@ class Committing:
         if group is None:
             if generation < 0:
                 return accept_all  # a simple group is created by its first offset
-            if api_version >= FIRST_VERSION_TOLD_OF_MISSING_GROUP:
+            if api_version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         check = group.check_commit(Committer(request.member_id, request.group_instance_id, generation, api_version))
@@ -143,7 +143,7 @@ class Committing:
         if generation >= 0:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND
-                if api_version >= FIRST_TXN_VERSION_TOLD_OF_MISSING_GROUP
+                if api_version >= FIRST_TXN_VERSION_WITH_GROUP_ID_NOT_FOUND
                 else ErrorCode.ILLEGAL_GENERATION
             )
         return accept_all
@@ -167,7 +167,7 @@ def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommit
 
 
 def txn_commit_error(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOffsetCommitResponse:
-    """Like `commit_error`, for TxnOffsetCommit."""
+    """Returns a TxnOffsetCommit response with the error for each partition."""
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(

@@ -4,13 +4,12 @@ The rules are those of Kafka's OffsetMetadataManager:
 
 * pending offsets are invisible; a client that needs offsets without pending ones sets `require_stable` (KIP-447);
 * a marker commits the pending offsets of its producer, or drops them;
-* of several offsets for one partition, the one that was written last wins, inside or outside of a transaction and
-  whichever marker came first: otherwise a compaction, which keeps the last record of a key, would bring back another
-  one;
+* of several offsets for one partition, the one that was written last wins, inside or outside of a transaction and in
+  any order of the markers: otherwise a compaction, which keeps the last record of a key, would bring back another one;
 * a removal also removes the pending offsets before it.
 
-For the third rule Kafka compares the offsets of the records. Here records are applied in order, so it is enough to know
-for each pending offset whether a later one has already been committed: then it is outdated.
+For the third rule Kafka compares the offsets of the records. Here records are applied in order, so each pending offset
+only needs a mark if a later one has already been committed: then it is outdated.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class PendingOffsets:
 
     _by_group: dict[str, dict[str, dict[int, _Pending]]] = attrs.field(factory=dict)
     """Group -> topic -> partition -> its pending offsets."""
-    _places: dict[int, dict[_GroupPartition, None]] = attrs.field(factory=dict)
+    _by_producer: dict[int, dict[_GroupPartition, None]] = attrs.field(factory=dict)
     """Producer id -> group, topic and partition of each of its offsets, in the order of the first commit to them."""
 
     def add(self, producer_id: int, change: OffsetChange) -> None:
@@ -44,7 +43,7 @@ class PendingOffsets:
         pending = topics.setdefault(change.topic, {}).setdefault(change.partition, {})
         pending.pop(producer_id, None)
         pending[producer_id] = change.offset
-        self._places.setdefault(producer_id, {})[change.group_id, change.topic, change.partition] = None
+        self._by_producer.setdefault(producer_id, {})[change.group_id, change.topic, change.partition] = None
 
     def outdate(self, group_id: str, topic: str, partition: int) -> None:
         """An offset was committed outside of transactions, after all pending offsets."""
@@ -55,15 +54,15 @@ class PendingOffsets:
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         for producer_id in list(self._find(group_id, topic, partition)):
             self._take(producer_id, (group_id, topic, partition))
-            places = self._places[producer_id]
-            del places[group_id, topic, partition]
-            if not places:
-                del self._places[producer_id]
+            own = self._by_producer[producer_id]
+            del own[group_id, topic, partition]
+            if not own:
+                del self._by_producer[producer_id]
 
     def end(self, producer_id: int, *, committed: bool) -> list[OffsetChange]:
         """The producer's transaction has ended: returns the offsets that now apply, and marks earlier ones outdated."""
         changes: list[OffsetChange] = []
-        for group_id, topic, partition in self._places.pop(producer_id, ()):
+        for group_id, topic, partition in self._by_producer.pop(producer_id, ()):
             if committed:
                 pending = self._find(group_id, topic, partition)
                 offset = pending[producer_id]
@@ -102,8 +101,8 @@ class PendingOffsets:
     def _find(self, group_id: str, topic: str, partition: int) -> _Pending:
         return self._by_group.get(group_id, {}).get(topic, {}).get(partition, {})
 
-    def _take(self, producer_id: int, place: _GroupPartition) -> None:
-        group_id, topic, partition = place
+    def _take(self, producer_id: int, key: _GroupPartition) -> None:
+        group_id, topic, partition = key
         topics = self._by_group[group_id]
         partitions = topics[topic]
         pending = partitions[partition]

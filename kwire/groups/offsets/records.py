@@ -72,9 +72,9 @@ def read_offset(key: bytes, value: bytes | None) -> OffsetChange | None:
     record_type, key_reader = read_head(key)
     if record_type not in RECORD_TYPES:
         return None
-    place = OffsetCommitKey.read(key_reader, KEY_VERSION)
+    offset_key = OffsetCommitKey.read(key_reader, KEY_VERSION)
     if value is None:
-        return OffsetChange(place.group, place.topic, place.partition, None)
+        return OffsetChange(offset_key.group, offset_key.topic, offset_key.partition, None)
     version, value_reader = read_head(value)
     stored = OffsetCommitValue.read(value_reader, version)
     committed = CommittedOffset(
@@ -85,4 +85,4 @@ def read_offset(key: bytes, value: bytes | None) -> OffsetChange | None:
         expire_timestamp_ms=stored.expire_timestamp,
         topic_id=stored.topic_id,
     )
-    return OffsetChange(place.group, place.topic, place.partition, committed)
+    return OffsetChange(offset_key.group, offset_key.topic, offset_key.partition, committed)

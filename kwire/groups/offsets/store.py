@@ -208,16 +208,16 @@ class Offsets:
 
     def removals_of_group(self, group_id: str) -> list[OffsetChange]:
         """One removal for each partition with an offset or a pending offset."""
-        places = {(topic, partition): None for topic, partition, _ in self.store.of_group(group_id)}
-        places.update(dict.fromkeys(self.pending.of_group(group_id)))
-        return [OffsetChange(group_id, topic, partition, None) for topic, partition in places]
+        keys = {(topic, partition): None for topic, partition, _ in self.store.of_group(group_id)}
+        keys.update(dict.fromkeys(self.pending.of_group(group_id)))
+        return [OffsetChange(group_id, topic, partition, None) for topic, partition in keys]
 
     def removals_of_topics(self, topics: dict[str, Uuid]) -> list[OffsetChange]:
         """Returns removals of the offsets of deleted topics (name -> id) in all groups, unless for another topic's id.
 
         Includes their pending offsets.
         """
-        places = {
+        keys = {
             (group_id, topic, partition): None
             for group_id, offsets in self.store.by_group.items()
             for topic, topic_id in topics.items()
@@ -227,25 +227,25 @@ class Offsets:
         for topic, topic_id in topics.items():
             for group_id, partition, committed_for in self.pending.topic_ids(topic):
                 if not _other_topic(committed_for, topic_id):
-                    places[group_id, topic, partition] = None
-        return [OffsetChange(group_id, topic, partition, None) for group_id, topic, partition in places]
+                    keys[group_id, topic, partition] = None
+        return [OffsetChange(group_id, topic, partition, None) for group_id, topic, partition in keys]
 
     def expired(self, group: Group, now_ms: int) -> tuple[list[OffsetChange], bool]:
         """Returns removals of the group's expired offsets, and True if it has no others and none pending."""
         retention_ms = self.config.offsets_retention_ms
         expired: list[OffsetChange] = []
-        kept = 0
+        unexpired = 0
         for topic, partition, offset in self.store.of_group(group.group_id):
             since_ms = group.offset_unused_since_ms(offset.commit_timestamp_ms)
             if since_ms is None or group.reads(topic) or self.pending.has(group.group_id, topic, partition):
-                kept += 1
+                unexpired += 1
             elif now_ms >= (
                 since_ms + retention_ms if offset.expire_timestamp_ms == NO_EXPIRY else offset.expire_timestamp_ms
             ):
                 expired.append(OffsetChange(group.group_id, topic, partition, None))
             else:
-                kept += 1
-        return expired, kept == 0 and not self.pending.has_group(group.group_id)
+                unexpired += 1
+        return expired, unexpired == 0 and not self.pending.has_group(group.group_id)
 
 
 def _unstable(partition: int) -> OffsetFetchResponsePartitions:
@@ -271,6 +271,6 @@ def _fetched(partition: int, offset: CommittedOffset | None) -> OffsetFetchRespo
     )
 
 
-def _other_topic(committed_for: Uuid, asked_for: Uuid) -> bool:
+def _other_topic(committed_for: Uuid, requested_for: Uuid) -> bool:
     """True if the name belongs to another topic now. Clients that use names commit and fetch without an id."""
-    return committed_for != NULL_UUID and asked_for != NULL_UUID and committed_for != asked_for
+    return committed_for != NULL_UUID and requested_for != NULL_UUID and committed_for != requested_for

@@ -1,4 +1,4 @@
-"""From a change to the members' assignments: a new group epoch, a new target assignment, and the member's move to it.
+"""The consequences of a change to a group: a new group epoch, a new target assignment, and the member's move to it.
 
 The target is computed at most once per assignment interval (KIP-1263); the next heartbeat of any member after that
 computes it. It has initialized partitions only.

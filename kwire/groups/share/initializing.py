@@ -40,13 +40,13 @@ class Initializing:
             return
         missing = self._missing(group, step.now.monotonic_ms)
         if missing:
-            asked = StatesToInitialize(
+            states = StatesToInitialize(
                 group.group_id,
                 group.epoch,
                 {topic_id: dict.fromkeys(sorted(it.partitions), NOT_CHOSEN) for topic_id, it in missing.items()},
             )
             self.mark(step, draft, group, missing)
-            draft.then(lambda later: later.effects.append(Initialize(asked)))
+            draft.then(lambda later: later.effects.append(Initialize(states)))
         elif not draft.records and group.epoch <= group.assignment_epoch and not group.states.initializing:
             # This heartbeat has changed nothing, so no initialized partition was missing from the target either.
             group.settled_version = self.topics.version

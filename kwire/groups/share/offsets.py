@@ -75,15 +75,15 @@ class Offsets:
         draft.append(step, lambda later, error: later.reply(token, KafkaError(response_error(error))))
 
     def _alter(
-        self, asked: AlterShareGroupOffsetsRequestTopic, start_offsets: dict[Uuid, dict[int, int]]
+        self, requested: AlterShareGroupOffsetsRequestTopic, start_offsets: dict[Uuid, dict[int, int]]
     ) -> AlterShareGroupOffsetsResponseTopic:
-        topic = self.topics.find(asked.topic_name)
+        topic = self.topics.find(requested.topic_name)
         if topic is None:
             return AlterShareGroupOffsetsResponseTopic(
-                asked.topic_name, partitions=[_unknown(it.partition_index) for it in asked.partitions]
+                requested.topic_name, partitions=[_unknown(it.partition_index) for it in requested.partitions]
             )
-        answer = AlterShareGroupOffsetsResponseTopic(asked.topic_name, topic.topic_id)
-        for it in asked.partitions:
+        answer = AlterShareGroupOffsetsResponseTopic(requested.topic_name, topic.topic_id)
+        for it in requested.partitions:
             if 0 <= it.partition_index < topic.spec.partition_count:
                 start_offsets.setdefault(topic.topic_id, {})[it.partition_index] = it.start_offset
                 answer.partitions.append(AlterShareGroupOffsetsResponsePartition(it.partition_index))

@@ -1,4 +1,4 @@
-"""From a change to the members' tasks: a new group epoch, a new target assignment, and a step towards it.
+"""The consequences of a change to a group: a new group epoch, a new target assignment, and a step towards it.
 
 While tasks warm up (`warmups.py`), members' tasks differ from their targets.
 

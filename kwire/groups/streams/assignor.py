@@ -58,8 +58,8 @@ class _Deal:
     """One assignment in progress. Members by position, in order of their ids.
 
     `had_active` and `had_state` are members by task: the one that had it as active, and the others with its state.
-    `load` counts all tasks of a member, `process_loads` all of a process, `sizes` the members of a process. `places`
-    has for each task the processes in which it is.
+    `load` counts all tasks of a member, `process_loads` all of a process, `sizes` the members of a process.
+    `holding_processes` has for each task the processes in which it is.
     """
 
     group: TaskGroup
@@ -72,7 +72,7 @@ class _Deal:
     actives: list[set[TaskId]]
     standbys: list[set[TaskId]]
     process_loads: list[int]
-    places: dict[TaskId, set[int]]
+    holding_processes: dict[TaskId, set[int]]
 
     @classmethod
     def of(cls, group: TaskGroup) -> _Deal:
@@ -128,16 +128,16 @@ class _Deal:
             more -= quota > least
             # Tasks whose state another member has are given up first. Then, as in Kafka, whole partitions are: with
             # whole subtopologies, all state could end on one member.
-            kept = sorted(had[member], key=lambda task: (bool(self.had_state.get(task)), task[1], task[0]))[:quota]
-            self.actives[member].update(kept)
-            left += set(had[member]).difference(kept)
+            retained = sorted(had[member], key=lambda task: (bool(self.had_state.get(task)), task[1], task[0]))[:quota]
+            self.actives[member].update(retained)
+            left += set(had[member]).difference(retained)
         for task, member in _Promotions(least, more, self.had_state, [len(it) for it in self.actives]).of(left).items():
             self.actives[member].add(task)
         for member, tasks in enumerate(self.actives):
             self.process_loads[self.processes[member]] += len(tasks)
             for task in tasks:
-                self.places[task].add(self.processes[member])
-        self._deal_out((task for task in self.tasks if not self.places[task]), self.actives)
+                self.holding_processes[task].add(self.processes[member])
+        self._deal_out((task for task in self.tasks if not self.holding_processes[task]), self.actives)
 
     def assign_standbys(self) -> None:
         wanted = min(self.group.num_standby_replicas, len(self.sizes) - 1)
@@ -149,11 +149,14 @@ class _Deal:
                 continue
             holders = self._holders(task)
             for member in sorted(holders, key=lambda it: (self.load(it), it)):
-                if len(self.places[task]) <= wanted and self.processes[member] not in self.places[task]:
-                    self._place(task, member, self.standbys)
-            missing += [task] * (wanted + 1 - len(self.places[task]))
+                if (
+                    len(self.holding_processes[task]) <= wanted
+                    and self.processes[member] not in self.holding_processes[task]
+                ):
+                    self._assign_task(task, member, self.standbys)
+            missing += [task] * (wanted + 1 - len(self.holding_processes[task]))
         # Tasks that the largest processes must not have leave the least choice, so they come first.
-        missing.sort(key=lambda task: -sum(self.sizes[it] for it in self.places[task]))
+        missing.sort(key=lambda task: -sum(self.sizes[it] for it in self.holding_processes[task]))
         self._deal_out(missing, self.standbys)
         self._even_out()
 
@@ -164,9 +167,9 @@ class _Deal:
             holders.add(owner)
         return holders
 
-    def _place(self, task: TaskId, member: int, role: Sequence[set[TaskId]]) -> None:
+    def _assign_task(self, task: TaskId, member: int, role: Sequence[set[TaskId]]) -> None:
         role[member].add(task)
-        self.places[task].add(self.processes[member])
+        self.holding_processes[task].add(self.processes[member])
         self.process_loads[self.processes[member]] += 1
 
     def _deal_out(self, tasks: Iterable[TaskId], role: Sequence[set[TaskId]]) -> None:
@@ -182,11 +185,11 @@ class _Deal:
         heapify(takers)
         for task in tasks:
             passed_over = []
-            while takers[0][-1] in self.places[task]:
+            while takers[0][-1] in self.holding_processes[task]:
                 passed_over.append(heappop(takers))
             process = takers[0][-1]
             load, member = members[process][0]
-            self._place(task, member, role)
+            self._assign_task(task, member, role)
             heapreplace(members[process], (load + 1, member))
             heapreplace(takers, as_taker(process))
             for it in passed_over:
@@ -230,9 +233,9 @@ class _Deal:
             process = self.processes[member]
             # Tasks that are new to the member are passed on before those that it had.
             for task in sorted(self.standbys[member], key=lambda it: (member in self._holders(it), it)):
-                places = self.places[task] - {process}
+                holding_processes = self.holding_processes[task] - {process}
                 steps += len(unreached)
-                if takers := [it for its in sorted(unreached.keys() - places) for it in unreached.pop(its)]:
+                if takers := [it for its in sorted(unreached.keys() - holding_processes) for it in unreached.pop(its)]:
                     before |= dict.fromkeys(takers, (member, task))
                     reached += takers
                     taker = min(takers, key=lambda it: (self.load(it), it))
@@ -244,9 +247,9 @@ class _Deal:
         while taker != giver:
             member, task = before[taker]
             self.standbys[member].remove(task)
-            self.places[task].remove(self.processes[member])
+            self.holding_processes[task].remove(self.processes[member])
             self.process_loads[self.processes[member]] -= 1
-            self._place(task, taker, self.standbys)
+            self._assign_task(task, taker, self.standbys)
             taker = member
 
     def parts(self) -> dict[str, Tasks]:

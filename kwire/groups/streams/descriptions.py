@@ -84,10 +84,10 @@ class Descriptions:
         stored = self.store.find(group.group_id)
         return stored is None or stored.topology_epoch != topology.epoch
 
-    def ask(self, step: Step, group: StreamsGroup, response: StreamsGroupHeartbeatResponse) -> None:
+    def solicit(self, step: Step, group: StreamsGroup, response: StreamsGroupHeartbeatResponse) -> None:
         """Requests the description with this response, unless another member got the request recently."""
-        asked = group.solicitation
-        if asked is None or step.now.monotonic_ms >= asked.until_ms:
+        solicitation = group.solicitation
+        if solicitation is None or step.now.monotonic_ms >= solicitation.until_ms:
             _back_off(group, step.now)
             response.topology_description_required = True
             log.info("group %a: member %a is asked to describe the topology", group.group_id, response.member_id)

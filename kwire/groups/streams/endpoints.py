@@ -2,7 +2,7 @@
 as an active task, or as a standby (Kafka's `EndpointToPartitionsManager`).
 
 One thing differs. A topic of a subtopology may have fewer partitions than the subtopology has tasks. Here those tasks
-do not count for it; Kafka 4.3.1 lists the first partitions, whichever tasks the member has.
+do not count for it; Kafka 4.3.1 lists the first partitions, independent of the member's tasks.
 """
 
 from __future__ import annotations

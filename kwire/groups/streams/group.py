@@ -156,7 +156,7 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
         return bool(self.members) and self.topology is not None and topic in self.topology.readers
 
     def check_commit(self, committer: Committer) -> CheckPartition:
-        """With an earlier epoch a member may commit for the tasks that it already had then (KIP-1251)."""
+        """Returns the check of a commit. With an earlier epoch a member may commit for its tasks of then (KIP-1251)."""
         if committer.generation_or_epoch < 0 and not self.members:
             return accept_all
         self.member(committer.member_id)
@@ -252,19 +252,19 @@ class StreamsGroup(ModernGroup[StreamsMember, CurrentTasks, Tasks, MemberTimers]
         before = super().set_current(member_id, current)
         self.endpoints.pop(member_id, None)
         if before is not None:
-            for holders, tasks in self._places(before):
+            for holders, tasks in self._task_holders(before):
                 for task in tasks:
                     of_task = holders.get(task, set())
                     of_task.discard(member_id)
                     if not of_task:
                         holders.pop(task, None)
         if current is not None:
-            for holders, tasks in self._places(current):
+            for holders, tasks in self._task_holders(current):
                 for task in tasks:
                     holders.setdefault(task, set()).add(member_id)
         return before
 
-    def _places(self, current: CurrentTasks) -> Iterator[tuple[dict[TaskId, set[str]], Collection[TaskId]]]:
+    def _task_holders(self, current: CurrentTasks) -> Iterator[tuple[dict[TaskId, set[str]], Collection[TaskId]]]:
         for held in (current.assigned, current.pending_revocation):
             yield self.active_holders, [(name, it) for name, partitions in held.active.items() for it in partitions]
             yield self.replica_holders, list(held.replicas())

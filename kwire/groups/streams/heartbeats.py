@@ -127,7 +127,7 @@ class Heartbeats:
             group.endpoints_epoch += 1
         if is_changed or (owned is not None and not has.assigned.are(owned)):
             # The response with the member's tasks may have been lost. Apache Kafka does not send them again.
-            _tell_tasks(response, has)
+            _set_tasks(response, has)
         response.endpoint_information_epoch = group.endpoints_epoch
         if group.endpoints_epoch != request.endpoint_information_epoch:
             response.partitions_by_user_endpoint = self._endpoints(group, topology)
@@ -139,7 +139,7 @@ class Heartbeats:
             and after.topology_epoch >= topology.epoch
             and self.descriptions.are_wanted(group)
         ):
-            draft.then(partial(self.descriptions.ask, group=group, response=response))
+            draft.then(partial(self.descriptions.solicit, group=group, response=response))
         return Answer(response, configured.to_create)
 
     def _group(self, draft: Draft, group_id: str, *, joins: bool) -> StreamsGroup:
@@ -189,8 +189,8 @@ class Heartbeats:
             return
         known = group.progress.get(member_id, NO_PROGRESS)
         progress = Progress(
-            known.offsets if offsets is None else _told_offsets(offsets, configured),
-            known.end_offsets if ends is None else _told_offsets(ends, configured),
+            known.offsets if offsets is None else _reported_offsets(offsets, configured),
+            known.end_offsets if ends is None else _reported_offsets(ends, configured),
         )
         group.note_progress(draft, member_id, progress)
 
@@ -326,10 +326,10 @@ def _check_epoch(has: CurrentTasks, epoch: int, owned: Tasks | None) -> None:
     )
 
 
-def _told_offsets(told: Iterable[wire.TaskOffset], configured: ConfiguredTopology) -> Offsets:
+def _reported_offsets(reported: Iterable[wire.TaskOffset], configured: ConfiguredTopology) -> Offsets:
     """Returns the offsets of existing tasks. Raises KafkaError(INVALID_REQUEST) for duplicates."""
     found: dict[TaskId, int] = {}
-    for it in told:
+    for it in reported:
         task = it.subtopology_id, it.partition
         if task in found:
             raise KafkaError(
@@ -347,13 +347,13 @@ def _told_offsets(told: Iterable[wire.TaskOffset], configured: ConfiguredTopolog
     }
 
 
-def _tell_tasks(response: StreamsGroupHeartbeatResponse, has: CurrentTasks) -> None:
-    response.active_tasks = _told(has.assigned.active)
-    response.standby_tasks = _told(has.assigned.standby)
-    response.warmup_tasks = _told(has.assigned.warmup)
+def _set_tasks(response: StreamsGroupHeartbeatResponse, has: CurrentTasks) -> None:
+    response.active_tasks = _wire_tasks(has.assigned.active)
+    response.standby_tasks = _wire_tasks(has.assigned.standby)
+    response.warmup_tasks = _wire_tasks(has.assigned.warmup)
 
 
-def _told(
+def _wire_tasks(
     tasks: TaskIds | Mapping[str, Mapping[int, int]],
 ) -> list[wire.StreamsGroupHeartbeatResponseTaskIds]:
     return [wire.StreamsGroupHeartbeatResponseTaskIds(name, sorted(tasks[name])) for name in sorted(tasks)]

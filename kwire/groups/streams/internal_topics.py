@@ -1,7 +1,7 @@
 """The partition counts of a topology's internal topics, its number of tasks, and the topics that are missing.
 
     source topics exist --> repartition topics --> copartition groups --> changelog topics --> tasks
-                            as their writers'      all the same           as many as tasks
+                            as their writers'      all equal              as many as tasks
                             largest source
 
 The numbers here are for topics that do not exist yet. A topic that exists with another number than it should have is an

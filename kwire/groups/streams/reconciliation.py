@@ -72,7 +72,9 @@ class Reconciliation:
     def _toward_target(self, current: CurrentTasks, epoch: int) -> CurrentTasks:
         has, target = current.assigned, self.target
         own, wanted = _union(has.active, has.standby, has.warmup), _union(target.active, target.standby, target.warmup)
-        kept = {name: kept for name, of in has.active.items() if (kept := _within(of, target.active.get(name)))}
+        retained = {
+            name: retained for name, of in has.active.items() if (retained := _within(of, target.active.get(name)))
+        }
         revoked = HeldTasks(
             {name: gone for name, of in has.active.items() if (gone := _without(of, target.active.get(name)))},
             _difference(has.standby, wanted),
@@ -81,8 +83,8 @@ class Reconciliation:
         if self._still_owns(revoked):
             standby = _union(_intersection(own, target.standby), _intersection(has.standby, target.active))
             warmup = _union(_intersection(own, target.warmup), _intersection(has.warmup, target.active))
-            return current.moved_to(epoch, MemberState.UNREVOKED_TASKS, HeldTasks(kept, standby, warmup), revoked)
-        active = self._next_active(kept, own)
+            return current.moved_to(epoch, MemberState.UNREVOKED_TASKS, HeldTasks(retained, standby, warmup), revoked)
+        active = self._next_active(retained, own)
         standby, warmup = self._next_replicas(own, target.standby), self._next_replicas(own, target.warmup)
         waits = _difference(wanted, _union(active, standby, warmup))
         # Until it gets them as active ones, it continues with these as they are.
@@ -91,11 +93,11 @@ class Reconciliation:
         state = MemberState.UNRELEASED_TASKS if waits else MemberState.STABLE
         return current.moved_to(self.target_epoch, state, HeldTasks(active, standby, warmup))
 
-    def _next_active(self, kept: ActiveTasks, own: TaskIds) -> dict[str, Mapping[int, int]]:
+    def _next_active(self, retained: ActiveTasks, own: TaskIds) -> dict[str, Mapping[int, int]]:
         """Returns the part of the target that the member has or can get now."""
         found: dict[str, Mapping[int, int]] = {}
         for name, wanted in self.target.active.items():
-            held, own_tasks = kept.get(name, {}), own.get(name, frozenset())
+            held, own_tasks = retained.get(name, {}), own.get(name, frozenset())
             tasks: dict[int, int] = {}
             for partition in sorted(wanted):
                 if partition in held:

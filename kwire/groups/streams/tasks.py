@@ -5,7 +5,7 @@ task is active on one member. A task with state can have standbys too: other mem
 and so can take it over quickly. A warm-up is a standby of a member that is about to become active.
 
 Members are threads. Those of one process share its disk, so a process needs no second copy of a task's state, and more
-threads stand for more capacity.
+threads mean more capacity.
 """
 
 from __future__ import annotations

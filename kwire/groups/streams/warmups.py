@@ -160,8 +160,8 @@ class _Lags:
         return float("inf") if end is None or offset is None else end - offset
 
 
-def _keep_greatest(known: dict[K, int], told: Iterable[tuple[K, int]]) -> None:
-    for key, value in told:
+def _keep_greatest(known: dict[K, int], reported: Iterable[tuple[K, int]]) -> None:
+    for key, value in reported:
         known[key] = max(value, known.get(key, value))
 
 

@@ -32,12 +32,12 @@ CLIENT: Final = -1
 
 
 async def end_offsets(
-    metadata: MetadataService, partitions: PartitionTable, peers: Peers, places: Iterable[TopicPartition]
+    metadata: MetadataService, partitions: PartitionTable, peers: Peers, wanted: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int | ErrorCode]:
     """Returns the high watermark of each partition, or the error if it is unknown."""
     found: dict[TopicPartition, int | ErrorCode] = {}
     elsewhere: dict[int, list[TopicPartition]] = {}
-    for name, index in places:
+    for name, index in wanted:
         leader_id = _leader_of(metadata, name, index)
         if leader_id is not None and leader_id >= 0 and leader_id != metadata.config.node_id:
             elsewhere.setdefault(leader_id, []).append((name, index))
@@ -49,11 +49,11 @@ async def end_offsets(
         except KafkaError as error:
             found[name, index] = error.code
     # All requests are sent before the first response is awaited.
-    asked: list[tuple[list[TopicPartition], Future[Answer]]] = [
+    sent: list[tuple[list[TopicPartition], Future[Answer]]] = [
         (theirs, peers.send(leader_id, _question(theirs), timeout_s=TIMEOUT_S))
         for leader_id, theirs in elsewhere.items()
     ]
-    for theirs, future in asked:
+    for theirs, future in sent:
         answer = await future
         found |= dict.fromkeys(theirs, ErrorCode.NETWORK_EXCEPTION)
         if isinstance(answer, Value):
@@ -66,9 +66,9 @@ def _leader_of(metadata: MetadataService, name: str, index: int) -> int | None:
     return None if topic is None or not 0 <= index < len(topic.partitions) else topic.partitions[index].leader
 
 
-def _question(places: Iterable[TopicPartition]) -> ListOffsetsRequest:
+def _question(wanted: Iterable[TopicPartition]) -> ListOffsetsRequest:
     topics: dict[str, ListOffsetsTopic] = {}
-    for name, index in places:
+    for name, index in wanted:
         topic = topics.setdefault(name, ListOffsetsTopic(name))
         topic.partitions.append(ListOffsetsPartition(index, timestamp=LATEST))
     return ListOffsetsRequest(replica_id=CLIENT, topics=list(topics.values()))

@@ -29,7 +29,7 @@ MAX_MEMBER_ID_LENGTH: Final = 36
 """The maximum length of a member id: that of a UUID as text."""
 
 
-class AskedBatch(Protocol):
+class AcknowledgedBatch(Protocol):
     """An acknowledgement in either request."""
 
     first_offset: int
@@ -37,10 +37,10 @@ class AskedBatch(Protocol):
     acknowledge_types: list[int]
 
 
-Asked = Sequence[tuple[SharedPartition, Sequence[AskedBatch]]]
+Acknowledgements = Sequence[tuple[SharedPartition, Sequence[AcknowledgedBatch]]]
 
 
-def asking_member(
+def authorized_member(
     metadata: MetadataService, authorization: Authorization, context: Context, request: Any
 ) -> SessionKey:
     """Returns the group and the member.
@@ -66,15 +66,15 @@ class Acknowledging:
         sharing: SharingService,
         context: Context,
         member: SessionKey,
-        asked: Asked,
+        acknowledgements: Acknowledgements,
         *,
         may_renew: bool,
     ) -> None:
         find = authorization.finder(context, Operation.READ)
         self._counts = sharing.counts
-        self._counts.acknowledges += bool(asked)
+        self._counts.acknowledges += bool(acknowledgements)
         self._outcomes: dict[SharedPartition, Future[ErrorCode] | KafkaError] = {}
-        for shared, batches in asked:
+        for shared, batches in acknowledgements:
             try:
                 find(*shared).leader()
             except KafkaError as error:
@@ -118,7 +118,7 @@ def by_topic(partitions: Sequence[tuple[SharedPartition, Any]], topic: Any) -> l
     return [topic(topic_id, found) for topic_id, found in topics.items()]
 
 
-def tell_leader(data: Any, error: KafkaError) -> bool:
+def set_current_leader(data: Any, error: KafkaError) -> bool:
     """Sets the current leader in a partition's data, if the error has it (KIP-951). Returns True if it does."""
     if not isinstance(error, NotLeaderError):
         return False

@@ -107,8 +107,8 @@ class Committer:
         ledger.decide(Decision(batch, tuple(parts)))
         if lost := self._end(parts):
             raise PartsLost(
-                f"batch {batch} was decided, and {_told(lost)} of it cannot be committed any more. Run again, the "
-                "batch is completed"
+                f"batch {batch} was decided, and {_tasks_text(lost)} of it cannot be committed any more. Run again, "
+                "the batch is completed"
             )
         self._sweep()
         return Committed.NOW
@@ -141,7 +141,7 @@ class Committer:
         if torn:
             end_all(self.cluster, ours, committed=False)
             raise BatchTorn(
-                f"batch {batch} of {self.writer} is committed in part: {_told(torn)} took longer than "
+                f"batch {batch} of {self.writer} is committed in part: {_tasks_text(torn)} took longer than "
                 f"{self.timeout_ms} ms to be committed and are lost, and they have other records now that the batch is "
                 "run again. What is missing has to be written by hand"
             )
@@ -165,5 +165,5 @@ class Committer:
         abort_orphans(self.cluster, self.prefix)
 
 
-def _told(parts: Sequence[Part]) -> str:
+def _tasks_text(parts: Sequence[Part]) -> str:
     return f"the parts of tasks {', '.join(str(it.task) for it in parts[:10])}"

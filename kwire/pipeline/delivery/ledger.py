@@ -22,7 +22,7 @@ from kwire_protocol.records import Record
 from kwire.client.cluster import Cluster
 from kwire.client.errors import ClientError
 from kwire.client.producing import Producer
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 from kwire.pipeline.delivery.parts import OpenTransaction, Part
 
 DEFAULT_TOPIC: Final = "kwire-ledger"
@@ -43,16 +43,16 @@ class Ledger:
     """A writer's entry in the ledger. Creating it fences any earlier owner. Raises ClientError."""
 
     def __init__(self, cluster: Cluster, writer: str, now_ms: Callable[[], int], topic: str = DEFAULT_TOPIC) -> None:
-        self._kept = KeptTopic(cluster, topic)
+        self._state_topic = CompactedTopic(cluster, topic)
         self._key = writer.encode()
         self._now_ms = now_ms
         self._producer = Producer(cluster, transactional_id=f"{topic}-{writer}", transaction_timeout_ms=_TIMEOUT_MS)
-        self._kept.make()
+        self._state_topic.make()
         self._producer.init()
 
     def last(self) -> Decision | None:
         """The last decision of this writer."""
-        value = self._kept.newest(self._key)
+        value = self._state_topic.newest(self._key)
         return None if value is None else decode(value)
 
     def decide(self, decision: Decision) -> None:
@@ -61,7 +61,7 @@ class Ledger:
         After another ClientError it may be decided or not; `last` of a new Ledger has the result.
         """
         with self._producer.transaction():
-            self._producer.produce({self._kept.at: [Record(0, self._now_ms(), self._key, encode(decision))]})
+            self._producer.produce({self._state_topic.at: [Record(0, self._now_ms(), self._key, encode(decision))]})
 
 
 def encode(decision: Decision) -> bytes:

@@ -74,7 +74,7 @@ def end(cluster: Cluster, transaction: OpenTransaction, *, committed: bool) -> O
     it = transaction
     request = EndTxnRequest(it.transactional_id, it.producer_id, it.producer_epoch, committed=committed)
 
-    def ask(connection: BrokerConnection) -> Outcome:
+    def call(connection: BrokerConnection) -> Outcome:
         response: EndTxnResponse = connection.call(
             request,
             at_least=_FIRST_END_WITH_EPOCH if it.gives_epochs else 0,
@@ -87,13 +87,13 @@ def end(cluster: Cluster, transaction: OpenTransaction, *, committed: bool) -> O
             raise refused(what, response.error_code)
         return Outcome.DONE
 
-    return cluster.ask_coordinator(CoordinatorKind.TRANSACTION, it.transactional_id, ask)
+    return cluster.call_coordinator(CoordinatorKind.TRANSACTION, it.transactional_id, call)
 
 
 class PartWriter:
     """Writes a task's part. A context manager, which aborts the part unless `finish` was called. Raises ClientError.
 
-    transactional_id: the task's own. Whatever is open under it is aborted.
+    transactional_id: the task's own. A transaction that is open under it is aborted.
     """
 
     def __init__(
@@ -160,10 +160,10 @@ def abort_orphans(cluster: Cluster, prefix: str) -> list[str]:
     for answer in answers.values():
         if isinstance(answer, ClientError):
             raise answer
-        told: ListTransactionsResponse = answer
-        if told.error_code:
-            raise refused("the open transactions cannot be listed", told.error_code)
-        found += [it.transactional_id for it in told.transaction_states if it.transactional_id.startswith(prefix)]
+        listed: ListTransactionsResponse = answer
+        if listed.error_code:
+            raise refused("the open transactions cannot be listed", listed.error_code)
+        found += [it.transactional_id for it in listed.transaction_states if it.transactional_id.startswith(prefix)]
     for transactional_id in sorted(found):
         Producer(cluster, transactional_id=transactional_id).init()
     return sorted(found)

@@ -7,7 +7,7 @@ writer, with a name that it keeps across restarts. A writer
     2. reads its position, which only this writer can move from now on
     3. writes records and the position behind them, in one transaction, again and again
 
-So each record is written once, whatever is killed, and however often the work starts again. Without transactions the
+So each record is written once, even if processes are killed and the work starts again. Without transactions the
 records are written first and the position after them. Then nothing is lost, but records after the last position are
 written again.
 """
@@ -23,7 +23,7 @@ from kwire_protocol.records import Record
 
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.producing import Producer
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 
 TIMEOUT_MS: Final = 60_000
 
@@ -32,7 +32,7 @@ class PositionedWriter:
     """Takes the name. All methods raise ClientError; ProducerFenced if another writer has taken the name since.
 
     name: becomes the transactional id.
-    kept: the topic that has the position, under `key`.
+    state_topic: the topic that has the position, under `key`.
     exactly_once: True to use transactions.
     timeout_ms: the time after which the brokers abort a transaction.
     now_ms: the time since the epoch, for the position's record.
@@ -42,7 +42,7 @@ class PositionedWriter:
         self,
         cluster: Cluster,
         name: str,
-        kept: KeptTopic,
+        state_topic: CompactedTopic,
         key: bytes,
         *,
         now_ms: Callable[[], int],
@@ -50,7 +50,7 @@ class PositionedWriter:
         timeout_ms: int = TIMEOUT_MS,
         compression: int = NONE,
     ) -> None:
-        self._kept = kept
+        self._state_topic = state_topic
         self._key = key
         self._now_ms = now_ms
         self._exactly_once = exactly_once
@@ -63,8 +63,8 @@ class PositionedWriter:
         self._producer.init()
 
     def position(self) -> bytes | None:
-        """Returns the last position that was kept; None for a new name."""
-        return self._kept.newest(self._key)
+        """Returns the last position that was stored; None for a new name."""
+        return self._state_topic.newest(self._key)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -83,7 +83,7 @@ class PositionedWriter:
         return self._producer.produce(batches)
 
     def keep(self, position: bytes, others: Mapping[bytes, bytes | None] | None = None) -> None:
-        """Keeps the position, after all that was written. `others` are more values for the kept topic."""
+        """Stores the position, after all that was written. `others` are more values for the state topic."""
         now_ms = self._now_ms()
         values = {**(others or {}), self._key: position}
-        self._producer.produce({self._kept.at: [Record(0, now_ms, key, value) for key, value in values.items()]})
+        self._producer.produce({self._state_topic.at: [Record(0, now_ms, key, value) for key, value in values.items()]})

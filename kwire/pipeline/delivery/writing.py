@@ -44,7 +44,7 @@ class RecordWriter:
         self._gathered: dict[TopicPartition, list[Record]] = defaultdict(list)
         self._gathered_bytes = 0
         self._counts: dict[str, int] = {}
-        self._turns: dict[str, int] = defaultdict(int)
+        self._written_bytes: dict[str, int] = defaultdict(int)
         """The bytes of records without keys, by topic."""
         self.records = 0
         """The number of added records."""
@@ -60,9 +60,9 @@ class RecordWriter:
             if key is not None:
                 partition = partition_of(key, count)
             else:
-                turn = self._turns[topic]
-                self._turns[topic] = turn + size
-                partition = (self._first_partition + turn // self._batch_bytes) % count
+                written_bytes = self._written_bytes[topic]
+                self._written_bytes[topic] = written_bytes + size
+                partition = (self._first_partition + written_bytes // self._batch_bytes) % count
         self._gathered[TopicPartition(topic, partition)].append(record)
         sizes = _SIZES.pack(-1 if key is None else len(key), -1 if value is None else len(value), partition)
         checksum = crc32c(value or b"", crc32c(key or b"", crc32c(sizes, self.checksum)))
@@ -106,7 +106,7 @@ def partitions_to_write(cluster: Cluster, topic: str) -> int:
         wanted = MetadataRequest([MetadataRequestTopic(NULL_UUID, topic)], allow_auto_topic_creation=True)
         cluster.call(wanted, at_least=4)
 
-    def look() -> int:
+    def attempt() -> int:
         cluster.forget_topic(topic)
         try:
             return len(cluster.topic(topic).leaders)
@@ -114,6 +114,6 @@ def partitions_to_write(cluster: Cluster, topic: str) -> int:
             raise Refused(error.message, error.code) from None  # may_pass, because the topic is being created
 
     try:
-        return cluster.until_done(look)
+        return cluster.until_done(attempt)
     except Refused as error:
         raise UnknownTopic(error.message) from None

@@ -30,7 +30,7 @@ class FoundRecord:
 
     def value_of(self, column: Column) -> object:
         """The value that a condition compares."""
-        match column.place:
+        match column.path:
             case ("kafka", "key"):
                 return self.key
             case ("kafka", "partition"):

@@ -133,12 +133,12 @@ def _create(plan: IndexPlan, spark: SparkSession, name: str, sample: Sample) -> 
         seen.unpersist()
     fields, in_buckets = ordered(given, different, plan.buckets)
     columns = ", ".join(f"`{it.column}` {it.type}" for it in fields)
-    told = ", ".join(f"'{key}' = '{value}'" for key, value in plan.properties_for(fields).items())
+    properties = ", ".join(f"'{key}' = '{value}'" for key, value in plan.properties_for(fields).items())
     buckets = "" if in_buckets is None else f"PARTITIONED BY (bucket({plan.buckets}, `{in_buckets.column}`)) "
     try:
         spark.sql(
             f"CREATE TABLE {name} (kafka {KAFKA_TYPE}, {columns}, value BINARY) USING iceberg {buckets}"
-            f"TBLPROPERTIES ({told}, '{FIELDS_PROPERTY}' = '{fields_to_json(fields)}')"
+            f"TBLPROPERTIES ({properties}, '{FIELDS_PROPERTY}' = '{fields_to_json(fields)}')"
         )
     except PySparkException as error:
         raise PipelineError(f"the index {name} cannot be created: {first_line(error)}") from None

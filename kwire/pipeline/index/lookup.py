@@ -31,7 +31,7 @@ from kwire.pipeline.index.where import And, Column, Compare, Condition, In, IsNu
 from kwire.pipeline.tables.plan import ISOLATION_PROPERTY, MODE_PROPERTY, TOPIC_PROPERTY
 from kwire.pipeline.tables.position import PROPERTY, TAG, Position
 from kwire.pipeline.tables.table_state import of_table
-from kwire.pipeline.warehouse import NAMESPACE, Warehouse, asked
+from kwire.pipeline.warehouse import NAMESPACE, Warehouse, call_catalog
 
 _MEMORY: Final = "2GB"
 _ROWS_AT_ONCE: Final = 100
@@ -85,7 +85,7 @@ def open_index(warehouse: Warehouse, name: str) -> Index:
             ) from None
 
     try:
-        return asked(load, f"the index {name} in {warehouse}")
+        return call_catalog(load, f"the index {name} in {warehouse}")
     finally:
         catalog.close()
 
@@ -118,7 +118,7 @@ def _committed(table: Table) -> Snapshot | None:
 
 def _find(table: Table, fields: Sequence[Field], condition: Condition | None, limit: int) -> Iterator[FoundRecord]:
     scan = table.scan(row_filter=iceberg.AlwaysTrue() if condition is None else _expression(condition))
-    tasks = asked(lambda: list(scan.plan_files()), "the index")
+    tasks = call_catalog(lambda: list(scan.plan_files()), "the index")
     if not tasks:
         return
     columns = ", ".join(_quoted(it.column) for it in fields)
@@ -127,7 +127,7 @@ def _find(table: Table, fields: Sequence[Field], condition: Condition | None, li
         paths = _paths(table, tasks)
         source = "read_parquet(?, hive_partitioning = false)"
         if paths is None:
-            connection.register("arrow_rows", asked(scan.to_arrow, "the index"))
+            connection.register("arrow_rows", call_catalog(scan.to_arrow, "the index"))
             source = "arrow_rows"
         try:
             cursor = connection.execute(
@@ -194,12 +194,12 @@ def _expression(condition: Condition) -> iceberg.BooleanExpression:
         case Not(of):
             return iceberg.Not(_expression(of))
         case Compare(column, operator, value):
-            found: iceberg.BooleanExpression = _ICEBERG[operator](".".join(column.place), _stored(column, value))
+            found: iceberg.BooleanExpression = _ICEBERG[operator](".".join(column.path), _stored(column, value))
             return found
         case In(column, values):
-            return _IN(".".join(column.place), [_stored(column, it) for it in values])
+            return _IN(".".join(column.path), [_stored(column, it) for it in values])
         case IsNull(column):
-            return _IS_NULL(".".join(column.place))
+            return _IS_NULL(".".join(column.path))
 
 
 def _sql(condition: Condition) -> tuple[str, list[Value]]:
@@ -215,8 +215,8 @@ def _sql(condition: Condition) -> tuple[str, list[Value]]:
         case Compare(column, operator, value):
             return f"({_name(column)} {operator} {_placeholder(column)})", [_stored(column, value)]
         case In(column, found):
-            places = ", ".join(_placeholder(column) for _ in found)
-            return f"({_name(column)} IN ({places}))", [_stored(column, it) for it in found]
+            placeholders = ", ".join(_placeholder(column) for _ in found)
+            return f"({_name(column)} IN ({placeholders}))", [_stored(column, it) for it in found]
         case IsNull(column):
             return f"({_name(column)} IS NULL)", []
 
@@ -227,7 +227,7 @@ def _joined(word: str, of: Sequence[Condition]) -> tuple[str, list[Value]]:
 
 
 def _name(column: Column) -> str:
-    return ".".join(map(_quoted, column.place))
+    return ".".join(map(_quoted, column.path))
 
 
 def _quoted(name: str) -> str:

@@ -1,7 +1,7 @@
 """A query: reads the index up to its position and the brokers from there on, and returns both in order.
 
 Each offset is on exactly one side, because the position is that of the snapshot that is read. So no record is found
-twice and none is missed, whatever the job commits meanwhile.
+twice and none is missed, even if the job commits meanwhile.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Answer:
     freshness: Freshness
 
 
-def ask(query: Query, *, now_ms: int) -> Answer:
+def execute(query: Query, *, now_ms: int) -> Answer:
     """Raises PipelineError."""
     index = open_index(query.warehouse, query.table)
     if index.topic != query.topic:

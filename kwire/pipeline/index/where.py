@@ -34,11 +34,11 @@ _DEEPEST: Final = 100
 
 @attrs.frozen
 class Column:
-    """A column of a condition. `place` is its path in the index: a column, or a struct column and its field."""
+    """A column of a condition. `path` is that in the index: a column, or a struct column and its field."""
 
     name: str
     type: ColumnType
-    place: tuple[str, ...]
+    path: tuple[str, ...]
 
 
 KAFKA_COLUMNS: Final = (

@@ -1,4 +1,4 @@
-"""A mirror's driver: it declares positions, plans each batch, and keeps what the tasks report. Independent of Spark.
+"""A mirror's driver: it declares positions, plans each batch, and takes the tasks' results. Independent of Spark.
 
 At its start it ends the open transactions of a killed run, reads the mirror's position, creates topics, and records
 each partition's start and origins. From then on it has all positions and offset maps, and the tasks report their
@@ -15,7 +15,7 @@ import attrs
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.offsets import LATEST, list_offsets
 from kwire.pipeline.clock import now_ms
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 from kwire.pipeline.delivery.parts import abort_orphans
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.mirror.handover import Handover
@@ -32,7 +32,7 @@ from kwire.pipeline.mirror.start import (
     target_ids,
 )
 from kwire.pipeline.mirror.state import TOPIC_PREFIX, State, gap_values
-from kwire.pipeline.mirror.task import MirrorTask, read_told
+from kwire.pipeline.mirror.task import MirrorTask, parse_result
 from kwire.pipeline.mirror.topic import MirroredPartition, MirroredTopic, Terms
 from kwire.pipeline.mirror.topics import batch_bytes
 from kwire.pipeline.mirror.writing import Copied, OffsetRange, Writing, copy_range, declare
@@ -75,9 +75,9 @@ class Driver:
                 abort_orphans(target, writing.prefix(topic))
             start = job_start(self.plan, source, target)
             for known in self.topics.values():
-                known.check_alone(start.kept, writing)
-            KeptTopic(target, writing.kept_topic).make()
-            target_topics.kept_topic = writing.kept_topic
+                known.check_alone(start.stored, writing)
+            CompactedTopic(target, writing.state_topic).make()
+            target_topics.state_topic = writing.state_topic
             for topic, it in start.topics.items():
                 target_topics.change(target, topic, it.target, it.changes, it.configs)
             self.topics = self._declare_topics(source, target, start)
@@ -97,7 +97,7 @@ class Driver:
             with both_clusters(self.plan, timeout_s=self.timeout_s) as (source, target):
                 for topic in ends:
                     state = source_state(self.plan, source, topic)
-                    self.topics[topic].replace_state(state, self.plan.holder(self.writing.kept_topic))
+                    self.topics[topic].replace_state(state, self.plan.holder(self.writing.state_topic))
                 ranges: dict[TopicPartition, OffsetRange] = {}
                 for topic, offsets in ends.items():
                     self._declare_changes(source, target, self.topics[topic], offsets)
@@ -112,7 +112,7 @@ class Driver:
         name = self.plan.named(source.cluster_id, target.cluster_id)
         return Writing(
             name=name,
-            kept_topic=TOPIC_PREFIX + name,
+            state_topic=TOPIC_PREFIX + name,
             run_id=self.run_id,
             exactly_once=self.plan.exactly_once,
             compression=self.plan.codec,
@@ -131,7 +131,7 @@ class Driver:
                 target_id=ids[it.target],
                 state=it.state,
                 terms=Terms(it.origins, sizes[it.target]),
-                partitions=_kept_partitions(start.kept, name, it),
+                partitions=_stored_partitions(start.stored, name, it),
             )
             gaps = {gap.partition: gap_values(name, [gap]) for gap in it.begun.gaps}
             target_ends = list_offsets(target, it.target, LATEST)
@@ -146,7 +146,7 @@ class Driver:
             origins = origins_at(self.plan, source, target)
         except Cycle:
             # Nothing was written, and the declared origins would stop the other mirror too.
-            KeptTopic(target, self.writing.kept_topic).write(dict.fromkeys(new), now_ms())
+            CompactedTopic(target, self.writing.state_topic).write(dict.fromkeys(new), now_ms())
             raise
         for name, topic in topics.items():
             topic.terms = attrs.evolve(topic.terms, origins=origins[name])
@@ -193,7 +193,7 @@ class Driver:
         problem: PipelineError | None = None
         for text in copy(task):
             try:
-                copied = read_told(text)
+                copied = parse_result(text)
             except PipelineError as error:  # the other tasks' results count nevertheless
                 problem = problem or error
             else:
@@ -213,18 +213,18 @@ class Driver:
 
     def _take_note(self, copied: Copied) -> None:
         at = copied.position.at
-        kept_runs = None
+        retained_runs = None
         if copied.was_further:  # a task that was run again has written runs that it did not report
             with reached(self.plan.target, "--to", self.timeout_s) as target:
-                kept_runs = State.read(KeptTopic(target, self.writing.kept_topic).all()).runs.get(at, [])
-        self.topics[at.topic].copied(copied, kept_runs)
+                retained_runs = State.read(CompactedTopic(target, self.writing.state_topic).all()).runs.get(at, [])
+        self.topics[at.topic].copied(copied, retained_runs)
 
 
-def _kept_partitions(kept: State, name: str, start: TopicStart) -> dict[int, MirroredPartition]:
-    """A topic's partitions as the kept topic has them."""
+def _stored_partitions(stored: State, name: str, start: TopicStart) -> dict[int, MirroredPartition]:
+    """A topic's partitions as the state topic has them."""
     found = {}
     for number in start.begun.position.offsets:
         at = TopicPartition(name, number)
-        if at in kept.positions:
-            found[number] = MirroredPartition(kept.positions[at], kept.runs.get(at, []))
+        if at in stored.positions:
+            found[number] = MirroredPartition(stored.positions[at], stored.runs.get(at, []))
     return found

@@ -1,4 +1,4 @@
-"""What the two threads of a mirror hand to each other, the one of the batches and the one of the upkeep.
+"""The state that the two threads of a mirror pass to each other, the one of the batches and the one of the upkeep.
 
 Neither reads the other's state. Values that do not change go from one to the other, and the newest one is enough:
 
@@ -6,9 +6,9 @@ Neither reads the other's state. Values that do not change go from one to the ot
     terms        upkeep -> batches   origins and limits, by topic
     cycle        upkeep -> batches   ends the mirror at its next batch
 
-The target's topics are changed by both, so the object that changes them goes to and fro. Whoever has it may change
-them; the other one waits. The upkeep hands over `terms` while it has it. So the driver, once it has it, can take all
-earlier terms first, and its own are the newest.
+The target's topics are changed by both, so the object that changes them is passed back and forth. The thread that has
+it may change them; the other one waits. The upkeep hands over `terms` while it has the object. So the driver, once it
+has the object, can take all earlier terms first, and its own are the newest.
 """
 
 from __future__ import annotations

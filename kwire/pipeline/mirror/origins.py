@@ -1,7 +1,7 @@
 """The origins of a topic's records, so that none are mirrored back to their origin. Pure.
 
 A mirror stores, with its position, the origins of each topic that it writes: the topic that it reads, by cluster id and
-name, and all origins of that topic. It finds those in the kept topics of the mirrors that write into the source's
+name, and all origins of that topic. It finds those in the state topics of the mirrors that write into the source's
 cluster. So the last mirror of a chain has all clusters of the chain.
 
 Two mirrors that start at the same moment in opposite directions would not find each other. So each writes its origins
@@ -28,7 +28,7 @@ class Cycle(PipelineError):
 
 
 Lineage = Mapping[str, Mapping[str, frozenset[Origin]]]
-"""The known origins of records, by topic of a cluster, and by the kept topic that stores them."""
+"""The known origins of records, by topic of a cluster, and by the state topic that stores them."""
 
 
 def origins_of(source: Origin, lineage: Lineage) -> frozenset[Origin]:
@@ -47,13 +47,13 @@ def check_origins(source: Origin, target: Origin, lineage: Lineage) -> frozenset
             f"topic {source.topic} would be mirrored to itself: --from and --to are the same cluster "
             f"({source.cluster_id}). Name another cluster, or other topics: --rename copy.{{topic}}"
         )
-    for kept, origins in sorted(lineage.get(source.topic, {}).items()):
+    for state_topic, origins in sorted(lineage.get(source.topic, {}).items()):
         found = _comes_back(source, target, origins)
         if found is not None:
             raise Cycle(
                 f"topic {source.topic} would go in a circle: it has records of topic {found.topic} in cluster "
-                f"{found.cluster_id}, which is --to, as {kept} says. Leave it out; or, if the mirror that wrote it is "
-                f"over for good, delete topic {kept} at --from"
+                f"{found.cluster_id}, which is --to, as {state_topic} says. Leave it out; or, if the mirror that wrote "
+                f"it is over for good, delete topic {state_topic} at --from"
             )
     return origins_of(source, lineage)
 

@@ -102,12 +102,12 @@ class MirrorPlan:
     def codec(self) -> int:
         return CODEC_NAMES.index(self.compression)
 
-    def holder(self, kept_topic: str) -> Holder:
+    def holder(self, state_topic: str) -> Holder:
         """Returns the owner of the positions, for messages."""
         return Holder(
             "the mirror",
             "begin another mirror, with names of its own: --name NAME --rename new.{topic}",
-            f"in topic {kept_topic} of --to",
+            f"in topic {state_topic} of --to",
         )
 
     def options(self) -> dict[str, str]:

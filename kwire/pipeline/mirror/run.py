@@ -1,7 +1,7 @@
 """Runs a mirror on Spark: one streaming query reads all of its topics, and tasks write each batch.
 
-`Driver` decides and keeps; Spark calls it in a thread of its own, one batch after the other. `Upkeep` works beside it
-in a second thread.
+`Driver` decides, and stores the state; Spark calls it in a thread of its own, one batch after the other. `Upkeep`
+works in a second thread, parallel to it.
 """
 
 from __future__ import annotations
@@ -102,4 +102,4 @@ def _copy(records: DataFrame, task: MirrorTask) -> list[str]:
     # From Spark to Python, a column of nulls only takes 20 times as long as one of empty lists.
     no_headers = F.array().cast(records.schema["headers"].dataType)
     rows = records.withColumn("headers", F.coalesce("headers", no_headers)).select(*COLUMNS)
-    return [row.told for row in map_in_arrow(rows, task.copy, SCHEMA).collect()]
+    return [row.result for row in map_in_arrow(rows, task.copy, SCHEMA).collect()]

@@ -12,7 +12,7 @@ from kwire.client.cluster import Cluster
 from kwire.client.errors import UnknownTopic
 from kwire.client.offsets import IsolationLevel
 from kwire.pipeline.brokers import TIMEOUT_S, connect, explaining
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.mirror.origins import Lineage, Origin, check_origins
 from kwire.pipeline.mirror.plan import MirrorPlan
@@ -53,23 +53,23 @@ class TopicStart:
 @attrs.frozen(kw_only=True)
 class JobStart:
     name: str
-    kept: State
+    stored: State
     topics: Mapping[str, TopicStart]
 
     @property
-    def kept_topic(self) -> str:
+    def state_topic(self) -> str:
         return TOPIC_PREFIX + self.name
 
     def describe(self) -> dict[str, object]:
         """Returns the start for --dry-run, under stable names."""
-        return {"name": self.name, "kept_topic": self.kept_topic}
+        return {"name": self.name, "kept_topic": self.state_topic}
 
     def describe_topics(self) -> dict[str, dict[str, object]]:
         """Returns the same for each topic."""
-        told: dict[str, dict[str, object]] = {}
+        described: dict[str, dict[str, object]] = {}
         for topic, it in self.topics.items():
             offsets = it.begun.position.offsets
-            told[topic] = {
+            described[topic] = {
                 "target": it.target,
                 "start": {str(number): at for number, at in sorted(offsets.items())},
                 "unread": {str(number): it.state.ends[number] - at for number, at in sorted(offsets.items())},
@@ -80,7 +80,7 @@ class JobStart:
                 "reset": sorted(it.changes.removed),
                 "origins": [f"{found.cluster_id}/{found.topic}" for found in sorted(it.origins)],
             }
-        return told
+        return described
 
 
 def job_start(plan: MirrorPlan, source: Cluster, target: Cluster) -> JobStart:
@@ -88,11 +88,11 @@ def job_start(plan: MirrorPlan, source: Cluster, target: Cluster) -> JobStart:
     name = plan.named(source.cluster_id, target.cluster_id)
     states = {topic: source_state(plan, source, topic) for topic in plan.topics}
     origins = origins_at(plan, source, target)
-    kept = State.read(KeptTopic(target, TOPIC_PREFIX + name).all())
-    changes = planned_changes(source, target, plan.pairs, kept.configs, plan.excluded_configs)
+    stored = State.read(CompactedTopic(target, TOPIC_PREFIX + name).all())
+    changes = planned_changes(source, target, plan.pairs, stored.configs, plan.excluded_configs)
     topics = {}
     for topic, state in states.items():
-        positions = [it for at, it in kept.positions.items() if at.topic == topic]
+        positions = [it for at, it in stored.positions.items() if at.topic == topic]
         for it in positions:
             _check_target(name, it, plan, target)
         begun = tables.start(
@@ -111,7 +111,7 @@ def job_start(plan: MirrorPlan, source: Cluster, target: Cluster) -> JobStart:
             changes=changes[topic][0],
             configs=changes[topic][1],
         )
-    return JobStart(name=name, kept=kept, topics=topics)
+    return JobStart(name=name, stored=stored, topics=topics)
 
 
 def source_state(plan: MirrorPlan, source: Cluster, topic: str) -> TopicState:
@@ -140,7 +140,7 @@ def _lineage_at(cluster: Cluster, topics: Collection[str]) -> Lineage:
         if not name.startswith(TOPIC_PREFIX):
             continue
         # Uncommitted values count too: that mirror has begun.
-        state = State.read(KeptTopic(cluster, name).all(IsolationLevel.READ_UNCOMMITTED))
+        state = State.read(CompactedTopic(cluster, name).all(IsolationLevel.READ_UNCOMMITTED))
         for position in state.positions.values():
             topic = position.target_topic
             if topic in topics:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-SCHEMA: Final = "told string"
+SCHEMA: Final = "result string"
 
 
 @attrs.frozen(kw_only=True)
@@ -47,8 +47,8 @@ class MirrorTask:
 
     def copy(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         begin_task()
-        for told in self.results(_rows(batches)):
-            yield pa.RecordBatch.from_pydict({"told": [json.dumps(told)]})
+        for result in self.results(_rows(batches)):
+            yield pa.RecordBatch.from_pydict({"result": [json.dumps(result)]})
 
     def results(self, rows: Iterable[tuple[TopicPartition, Record]]) -> Iterator[dict[str, Any]]:
         """Copies rows, ordered by partition and offset. Yields each partition's result; the last may be an error."""
@@ -67,7 +67,7 @@ class MirrorTask:
                     now_ms=now_ms,
                 )
                 for it in copied:
-                    yield _as_told(it)
+                    yield _to_json(it)
         except PipelineError as error:
             yield {"error": str(error), "kind": kind_of(error)}
 
@@ -84,20 +84,20 @@ class MirrorTask:
             )
 
 
-def read_told(text: str) -> Copied:
+def parse_result(text: str) -> Copied:
     """A task's result. Raises PipelineError if the task failed."""
-    told = json.loads(text)
-    if "error" in told:
-        raise raised_elsewhere(told["kind"], told["error"])
+    result = json.loads(text)
+    if "error" in result:
+        raise raised_elsewhere(result["kind"], result["error"])
     return Copied(
-        position=Position.read(TopicPartition(*told["at"]), told["position"].encode()),
-        records=told["records"],
-        runs=[Run(*it) for it in told["runs"]],
-        was_further=told["was_further"],
+        position=Position.read(TopicPartition(*result["at"]), result["position"].encode()),
+        records=result["records"],
+        runs=[Run(*it) for it in result["runs"]],
+        was_further=result["was_further"],
     )
 
 
-def _as_told(it: Copied) -> dict[str, Any]:
+def _to_json(it: Copied) -> dict[str, Any]:
     return {
         "at": it.position.at,
         "position": it.position.value().decode(),

@@ -1,6 +1,6 @@
 """One mirrored topic, as the driver has it: the source's state, and each partition's position and offset map. Pure.
 
-Positions are declared: they are written to the kept topic first, and become part of the topic after that. So after a
+Positions are declared: they are written to the state topic first, and become part of the topic after that. So after a
 failure in between the topic has what another run would find.
 
     undeclared -> (the driver writes the position) -> declared
@@ -70,11 +70,11 @@ class MirroredTopic:
         tables.same_topic(known, state, holder)
         self.state = state
 
-    def check_alone(self, kept: State, writing: Writing) -> None:
+    def check_alone(self, stored: State, writing: Writing) -> None:
         """Raises AnotherMirror if another run has moved a position since this run has had it."""
         for it in self.partitions.values():
             at = it.position.at
-            found = kept.positions.get(at)
+            found = stored.positions.get(at)
             if found is not None and found.run_id not in (writing.run_id, it.position.run_id):
                 raise AnotherMirror(writing.name, at)
 
@@ -115,14 +115,14 @@ class MirroredTopic:
             if until > (it := self.partitions[number]).position.next
         }
 
-    def copied(self, copied: Copied, kept_runs: Sequence[Run] | None = None) -> None:
+    def copied(self, copied: Copied, retained_runs: Sequence[Run] | None = None) -> None:
         """Takes a task's result.
 
-        kept_runs: all runs in the kept topic. Required if the task was further: it does not report earlier ones.
+        retained_runs: all runs in the state topic. Required if the task was further: it does not report earlier ones.
         """
-        assert kept_runs is not None or not copied.was_further
+        assert retained_runs is not None or not copied.was_further
         number = copied.position.at.partition
-        runs = self.partitions[number].runs if kept_runs is None else kept_runs
+        runs = self.partitions[number].runs if retained_runs is None else retained_runs
         dropped = {it.source for it in superfluous(runs, self.state.starts.get(number, 0))}
         left = [it for it in runs if it.source not in dropped]
         self.partitions[number] = MirroredPartition(copied.position, renewed(left, copied.runs))

@@ -23,7 +23,7 @@ from kwire.client.topics import (
     topic_overrides,
 )
 from kwire.pipeline.clock import now_ms
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.mirror.state import configs_values
 
@@ -86,7 +86,7 @@ def planned_changes(
     mirrored: Mapping[str, Mapping[str, str]],
     excluded: Collection[str],
 ) -> dict[str, tuple[Changes, dict[str, str]]]:
-    """For each topic of the source, the changes at the target, and its configurations. Raises ClientError."""
+    """Returns the changes at the target and the configurations, by topic of the source. Raises ClientError."""
     found = {}
     overrides = topic_overrides(source, [*pairs])
     for topic, name in pairs.items():
@@ -101,7 +101,7 @@ def planned_changes(
 def carry_out(target: Cluster, name: str, it: Changes) -> None:
     """Makes the changes. Raises ClientError; some changes may be made then. It may be repeated."""
     if it.create:
-        # Records keep their timestamps, whatever the default of the target's brokers is.
+        # Records keep their timestamps, independent of the default of the target's brokers.
         configs = {"message.timestamp.type": "CreateTime", **it.values}
         try:
             create_topics(target, [NewTopic(name, it.partitions, configs=configs)])
@@ -117,12 +117,12 @@ def carry_out(target: Cluster, name: str, it: Changes) -> None:
 class TargetTopics:
     """Changes the mirror's topics at the target. One thread has it at a time (`handover.py`).
 
-    kept_topic: the topic of the mirror's state.
+    state_topic: the topic of the mirror's state.
     copied: the configurations that were copied to the target, by topic of the source.
     """
 
     excluded: Collection[str]
-    kept_topic: str = ""
+    state_topic: str = ""
     copied: dict[str, Mapping[str, str]] = attrs.field(factory=dict)
 
     def follow(self, source: Cluster, target: Cluster, pairs: Mapping[str, str]) -> dict[str, int]:
@@ -142,7 +142,7 @@ class TargetTopics:
         """Makes the changes that give topic `name` the configurations `wanted`. Raises ClientError."""
         if not it.is_nothing:
             carry_out(target, name, it)
-            KeptTopic(target, self.kept_topic).write(configs_values(topic, wanted), now_ms())
+            CompactedTopic(target, self.state_topic).write(configs_values(topic, wanted), now_ms())
         self.copied[topic] = wanted
 
 

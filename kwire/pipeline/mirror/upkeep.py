@@ -1,4 +1,4 @@
-"""The work beside the batches, which is due even without new records.
+"""The work of a mirror that is due even without new records, parallel to the batches.
 
 It commits groups' offsets, follows partitions and configurations, and looks for a loop of mirrors. `Upkeep` is that
 work, `Duties` decides when, and `UpkeepThread` waits for it.
@@ -78,7 +78,7 @@ class Duties:
         return max(0.0, min(self._due_s) - self.monotonic())
 
     def work(self) -> None:
-        """Does what is due."""
+        """Does the work that is due."""
         for index, (act, interval_s) in enumerate(self.acts):
             if self.monotonic() >= self._due_s[index]:
                 self._do(act)

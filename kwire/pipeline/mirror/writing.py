@@ -26,7 +26,7 @@ from kwire_protocol.records import Record
 
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.producing import ProducerFenced, split_records
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 from kwire.pipeline.delivery.positioned import PositionedWriter
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.mirror.offsets import Run, joined, renewed, runs_of
@@ -50,11 +50,11 @@ class AnotherMirror(PipelineError):
 class PositionLost(PipelineError):
     """The mirror's position is not the one that it has written."""
 
-    def __init__(self, at: TopicPartition, found: int | None, wanted: int, kept: str) -> None:
-        place = "gone" if found is None else f"offset {found}"
+    def __init__(self, at: TopicPartition, found: int | None, wanted: int, state_topic: str) -> None:
+        position = "gone" if found is None else f"offset {found}"
         super().__init__(
-            f"the mirror's position of {at} is {place}, and was offset {wanted}: topic {kept} at --to lost its newest "
-            "records, or was deleted. Start the mirror again; records may be there twice then"
+            f"the mirror's position of {at} is {position}, and was offset {wanted}: topic {state_topic} at --to lost "
+            "its newest records, or was deleted. Start the mirror again; records may be there twice then"
         )
 
 
@@ -63,7 +63,7 @@ class Writing:
     """The settings of a mirror's writers, the same for all of its batches."""
 
     name: str
-    kept_topic: str
+    state_topic: str
     run_id: str
     exactly_once: bool
     compression: int
@@ -82,7 +82,7 @@ class Writing:
         return PositionedWriter(
             cluster,
             self.transactional_id(position.at),
-            KeptTopic(cluster, self.kept_topic),
+            CompactedTopic(cluster, self.state_topic),
             position.key,
             now_ms=now_ms,
             exactly_once=self.exactly_once,
@@ -201,7 +201,7 @@ class _Copier:
         known, it = self.offset_range.position, self.writing
         found = None if value is None else Position.read(known.at, value)
         if found is None or found.next < known.next:
-            raise PositionLost(known.at, None if found is None else found.next, known.next, it.kept_topic)
+            raise PositionLost(known.at, None if found is None else found.next, known.next, it.state_topic)
         if found.run_id not in (it.run_id, known.run_id):
             raise AnotherMirror(it.name, known.at)
         return found
@@ -219,12 +219,12 @@ class _Copier:
             with writer.transaction():
                 written = self._write_records(writer, part or ())
                 self.still_so()
-                position, kept = self._moved(position, end, written)
+                position, retained = self._moved(position, end, written)
                 self.step("keep")
-                writer.keep(position.value(), run_values(position.at, kept, dropped))
+                writer.keep(position.value(), run_values(position.at, retained, dropped))
                 self.step("commit")
             self.step("committed")
-            runs, count, dropped = renewed(runs, kept), count + len(part or ()), ()
+            runs, count, dropped = renewed(runs, retained), count + len(part or ()), ()
             part = following
         return Copied(position=position, records=count, runs=runs, was_further=found != self.offset_range.position)
 
@@ -242,6 +242,6 @@ class _Copier:
         """The position after the written records, and the runs to keep: the newest earlier run may have grown."""
         before = [] if position.run is None else [position.run]
         runs = joined(before, written)
-        kept = runs[1:] if runs[:1] == before else runs
+        retained = runs[1:] if runs[:1] == before else runs
         newest = runs[-1] if runs else None
-        return attrs.evolve(position, next=end, run=newest, run_id=self.writing.run_id), kept
+        return attrs.evolve(position, next=end, run=newest, run_id=self.writing.run_id), retained

@@ -1,8 +1,8 @@
 """Writes a table, or a range of a topic, back into a topic: each record once, and each key's records in order.
 
 A replay is a job with a name. Its first run pins its source: a snapshot of the table, or offsets of the topic.
-A compacted topic beside the target keeps that decision, so a later run of the same name takes the same records and
-continues where the last one ended.
+A compacted topic in the target's cluster stores that decision, so a later run of the same name takes the same records
+and continues where the last one ended.
 
 * `plan.py`: the user's request, checked without Spark
 * `pinned.py`: the first run's decision, which later runs follow

@@ -1,7 +1,7 @@
-"""The driver's requests to brokers: the decision in the kept topic, and the source and target of the replay.
+"""The driver's requests to brokers: the decision in the state topic, and the source and target of the replay.
 
 A run takes the driver's transactional id, and aborts transactions that tasks of an earlier run left open, because
-readers of the kept topic would wait for them. That fences an earlier run that is still alive; it finds out at its next
+readers of the state topic would wait for them. That fences an earlier run that is still alive; it finds out at its next
 transaction.
 """
 
@@ -14,7 +14,7 @@ import attrs
 from kwire.client.cluster import Cluster
 from kwire.client.errors import UnknownTopic
 from kwire.pipeline.bounds import resolve
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 from kwire.pipeline.delivery.parts import abort_orphans
 from kwire.pipeline.delivery.positioned import PositionedWriter
 from kwire.pipeline.delivery.writing import partitions_to_write
@@ -36,22 +36,22 @@ class Target:
 
 @attrs.define(eq=False)
 class Keeper:
-    """The driver's access to the kept topic. All methods raise ClientError."""
+    """The driver's access to the state topic. All methods raise ClientError."""
 
     cluster: Cluster
     name: str
-    kept: KeptTopic
+    state_topic: CompactedTopic
     _writer: PositionedWriter
 
     @classmethod
-    def take(cls, cluster: Cluster, name: str, kept_topic: str, now_ms: Callable[[], int]) -> Keeper:
-        """Takes the driver's name, which fences any earlier driver. Creates the kept topic if it does not exist."""
-        kept = KeptTopic(cluster, kept_topic)
-        kept.make()
+    def take(cls, cluster: Cluster, name: str, state_topic: str, now_ms: Callable[[], int]) -> Keeper:
+        """Takes the driver's name, which fences any earlier driver. Creates the state topic if it does not exist."""
+        topic = CompactedTopic(cluster, state_topic)
+        topic.make()
         key = key_of(name)
-        writer = PositionedWriter(cluster, driver_id(name), kept, key, now_ms=now_ms, timeout_ms=TIMEOUT_MS)
+        writer = PositionedWriter(cluster, driver_id(name), topic, key, now_ms=now_ms, timeout_ms=TIMEOUT_MS)
         abort_orphans(cluster, transactional_id(name, None))
-        return cls(cluster, name, kept, writer)
+        return cls(cluster, name, topic, writer)
 
     def pinned(self) -> Pinned | None:
         """Returns the decision of an earlier run. Also raises PipelineError."""
@@ -61,15 +61,15 @@ class Keeper:
     def keep(self, pinned: Pinned, *, forget_positions: bool = False) -> None:
         """Stores the decision. Raises ProducerFenced if another run has taken over."""
         own = f"{self.name}/".encode()
-        forgotten = {key: None for key in self.kept.all() if key.startswith(own)} if forget_positions else {}
+        forgotten = {key: None for key in self.state_topic.all() if key.startswith(own)} if forget_positions else {}
         with self._writer.transaction():
             self._writer.keep(pinned.to_json(), forgotten)
 
 
-def peek(cluster: Cluster, name: str, kept_topic: str) -> Pinned | None:
+def peek(cluster: Cluster, name: str, state_topic: str) -> Pinned | None:
     """The decision, read without taking the name, because a run may be active. Raises ClientError and PipelineError."""
     try:
-        value = KeptTopic(cluster, kept_topic).newest(key_of(name))
+        value = CompactedTopic(cluster, state_topic).newest(key_of(name))
     except UnknownTopic:
         return None
     return None if value is None else Pinned.from_json(value)

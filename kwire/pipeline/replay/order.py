@@ -28,11 +28,13 @@ _DRAWN = 64
 def in_order(rows: DataFrame, *, partitions: int, tasks: int) -> DataFrame:
     """The rows with the column `target`, a number below `partitions`, distributed to `tasks` tasks."""
     target = F.udf(partial(target_of, count=partitions), "int")("key", "partition")
-    placed = rows.withColumn("target", target).withColumn("_place", _place(rows.sparkSession, F.col("target"), tasks))
+    keyed = rows.withColumn("target", target).withColumn(
+        "_task_key", _task_key(rows.sparkSession, F.col("target"), tasks)
+    )
     # Each task owns its partitions, so the next steps need no other shuffle.
-    source = Window.partitionBy("_place", "target", "partition").orderBy("offset")
+    source = Window.partitionBy("_task_key", "target", "partition").orderBy("offset")
     since = source.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    timed = placed.repartition(tasks, "_place").withColumn("_time", F.max("timestamp_ms").over(since))
+    timed = keyed.repartition(tasks, "_task_key").withColumn("_time", F.max("timestamp_ms").over(since))
     return timed.sortWithinPartitions("target", "_time", "partition", "offset").select(*COLUMNS)
 
 
@@ -40,7 +42,7 @@ def target_of(key: bytes | None, partition: int, *, count: int) -> int:
     return partition % count if key is None else partition_of(bytes(key), count)
 
 
-def _place(spark: SparkSession, target: Column, tasks: int) -> Column:
+def _task_key(spark: SparkSession, target: Column, tasks: int) -> Column:
     """A number for each task that Spark's own hash maps to that task.
 
     With the hash of the target partition itself a third of the tasks would be idle, and others would have two or three.

@@ -1,6 +1,6 @@
 """The decision of a replay's first run, which each later run of that name follows.
 
-It is JSON in the kept topic, under the replay's name:
+It is JSON in the state topic, under the replay's name:
 
     {"version": 1, "run": "...", "generation": 1, "state": "running", "command": {...}, "source": {...},
      "target_id": "...", "partitions": 3, "records": 0}
@@ -93,8 +93,8 @@ class Pinned:
             was, now = self.command.get(flag), command.get(flag)
             if was != now:
                 raise PipelineError(
-                    f"replay {name} was begun with {_told(flag, was)}, not {_told(flag, now)}: give the new one a name "
-                    "of its own (--name)"
+                    f"replay {name} was begun with {_option_text(flag, was)}, not {_option_text(flag, now)}: give the "
+                    "new one a name of its own (--name)"
                 )
 
     def check_target(self, topic: str, topic_id: str, partitions: int) -> None:
@@ -112,12 +112,12 @@ class Pinned:
 
 
 def key_of(name: str) -> bytes:
-    """Returns the key of the pinned decision in the kept topic."""
+    """Returns the key of the pinned decision in the state topic."""
     return name.encode()
 
 
 def position_key(name: str, generation: int, partition: int | None) -> bytes:
-    """Returns the key of a target partition's position in the kept topic; without one, the prefix of all these keys."""
+    """Returns the key of a partition's position in the state topic; without a partition, the prefix of all keys."""
     return f"{name}/{generation}/{'' if partition is None else partition}".encode()
 
 
@@ -154,7 +154,7 @@ def check_source(pinned: PinnedTopic, topic: TopicState, reached: Mapping[int, i
         )
 
 
-def _told(flag: str, value: str | None) -> str:
+def _option_text(flag: str, value: str | None) -> str:
     if flag.startswith("--"):
         return f"no {flag}" if value is None else f"{flag} {value}"
     return f"another source than a {flag}" if value is None else f"{flag} {value}"

@@ -15,7 +15,7 @@ from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.source import check_group, check_source_options, shown_options, source_options
 from kwire.pipeline.warehouse import Warehouse
 
-KEPT_TOPIC: Final = "kwire-replays"
+STATE_TOPIC: Final = "kwire-replays"
 TAG_PREFIX: Final = "kwire-replay-"
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -70,7 +70,7 @@ class ReplayPlan:
     again: bool = False
     skip_lost: bool = False
     rate_per_s: float | None = None
-    kept_topic: str = KEPT_TOPIC
+    state_topic: str = STATE_TOPIC
 
     @property
     def command(self) -> dict[str, str | None]:
@@ -106,7 +106,7 @@ class ReplayPlan:
         """Raises PipelineError for options that make no sense."""
         if not _NAME.fullmatch(self.name):
             raise PipelineError(f"--name {self.name!r} is no name: letters, digits, ., _ and - make one, 200 at most")
-        if self.to_topic == self.kept_topic:
+        if self.to_topic == self.state_topic:
             raise PipelineError(f"--to-topic {self.to_topic} is where replays keep their positions: name another topic")
         if self.rate_per_s is not None and self.rate_per_s <= 0:
             raise PipelineError("--rate is a number of records a second, more than 0")
@@ -141,7 +141,7 @@ class ReplayPlan:
             "to_topic": self.to_topic,
             "target": self.bootstrap,
             "rate_per_s": self.rate_per_s,
-            "kept_topic": self.kept_topic,
+            "kept_topic": self.state_topic,
         }
 
 

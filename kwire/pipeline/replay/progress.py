@@ -20,12 +20,12 @@ class Progress:
     ends: Mapping[int, int]
     positions: dict[int, Position] = attrs.field(factory=dict)
     """The positions by target partition."""
-    _told: int = 0
+    _reported: int = 0
 
-    def take(self, kept: Mapping[bytes, bytes | None]) -> None:
-        """Takes the values of the kept topic, all or the new ones; other values are ignored."""
+    def take(self, values: Mapping[bytes, bytes | None]) -> None:
+        """Takes the values of the state topic, all or the new ones; other values are ignored."""
         prefix = position_key(self.name, self.generation, None)
-        for key, value in kept.items():
+        for key, value in values.items():
             if value is not None and key.startswith(prefix):
                 target, position = int(key.removeprefix(prefix)), Position.from_json(value)
                 # A later read may be older: one reader waits for open transactions, the other does not.
@@ -56,15 +56,15 @@ class Progress:
 
     def begin(self) -> None:
         """Starts the count of this run: records written before are not reported."""
-        self._told = self.records
+        self._reported = self.records
 
     @property
     def has_news(self) -> bool:
-        return self.records > self._told
+        return self.records > self._reported
 
     def step(self, took_s: float) -> Step:
         """The progress since the last step."""
-        records, self._told = self.records - self._told, self.records
+        records, self._reported = self.records - self._reported, self.records
         reached = self.reached()
         lag = {it: max(0, end - reached[it]) for it, end in self.ends.items() if it in reached}
         return Step(name=self.name, records=records, errors=0, took_s=took_s, offsets=reached, lag=lag)

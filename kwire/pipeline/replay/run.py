@@ -21,7 +21,7 @@ from kwire.client.errors import ClientError
 from kwire.client.waiting import SystemClock
 from kwire.pipeline.brokers import TIMEOUT_S, connect, explained, explaining, raised_elsewhere
 from kwire.pipeline.clock import now_ms
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 from kwire.pipeline.errors import PipelineError, first_line
 from kwire.pipeline.replay.keeper import Keeper, Target, peek, resolve_range, target_of
 from kwire.pipeline.replay.order import in_order
@@ -63,7 +63,7 @@ class ReplayRun:
     """The stored decision of the replay, after this run has taken it over."""
     _cluster: Cluster | None = None
     _clock: SystemClock = attrs.field(factory=SystemClock)
-    _told_s: float = 0.0
+    _reported_s: float = 0.0
     """The time of the last reported step, or of the beginning of the work, on the monotonic clock."""
 
     @property
@@ -82,8 +82,8 @@ class ReplayRun:
             self._cluster = connect(plan.bootstrap)
             target = target_of(self._cluster, plan.to_topic)
             if self.pinned is not None:
-                self._check_not_overtaken(peek(self._cluster, plan.name, plan.kept_topic))
-            keeper = Keeper.take(self._cluster, plan.name, plan.kept_topic, now_ms)
+                self._check_not_overtaken(peek(self._cluster, plan.name, plan.state_topic))
+            keeper = Keeper.take(self._cluster, plan.name, plan.state_topic, now_ms)
             found = keeper.pinned()
             if found is not None:
                 found.check_command(plan.name, plan.command)
@@ -150,7 +150,7 @@ class ReplayRun:
         """Returns the work to do after the decision is stored. Raises every error that can be found before it."""
         plan = self.plan
         progress = Progress(plan.name, pinned.generation, {})
-        progress.take(keeper.kept.all())
+        progress.take(keeper.state_topic.all())
         table: Table | None = None
         match plan.source, pinned.source:
             case TableSource(), PinnedTable(snapshot_id):
@@ -183,7 +183,7 @@ class ReplayRun:
             self._took_s()
             if pinned.state == "running":
                 self._write(rows, pinned, progress)
-                progress.take(keeper.kept.all())
+                progress.take(keeper.state_topic.all())
                 self._keep(keeper, attrs.evolve(pinned, state="written", records=progress.records), forget=True)
             # Untagged only now, because a restart needs the snapshot until everything is written.
             if table is not None:
@@ -205,33 +205,33 @@ class ReplayRun:
         assignment = Assignment(
             bootstrap=plan.bootstrap,
             topic=plan.to_topic,
-            kept_topic=plan.kept_topic,
+            state_topic=plan.state_topic,
             name=plan.name,
             generation=pinned.generation,
             rate_per_s=None if plan.rate_per_s is None else plan.rate_per_s / tasks,
             timeout_s=TIMEOUT_S,
         )
-        with self._telling(progress):
+        with self._reporting(progress):
             write(in_order(rows, partitions=pinned.partitions, tasks=tasks), assignment)
 
     @contextmanager
-    def _telling(self, progress: Progress) -> Iterator[None]:
+    def _reporting(self, progress: Progress) -> Iterator[None]:
         """Reports the progress of the tasks each second."""
         over = threading.Event()
         progress.begin()
 
-        def tell() -> None:
+        def report() -> None:
             since = 0
             while not over.wait(_TICK_S):
                 # A failed request is repeated a second later.
                 with suppress(ClientError, PipelineError), connect(self.plan.bootstrap) as cluster:
-                    found, since = KeptTopic(cluster, self.plan.kept_topic).committed_since(since)
+                    found, since = CompactedTopic(cluster, self.plan.state_topic).committed_since(since)
                     progress.take(found)
                     if progress.has_news:
                         self.report.step(progress.step(self._took_s()))
-                        self.advanced_s = self._told_s
+                        self.advanced_s = self._reported_s
 
-        thread = threading.Thread(target=tell, name="kwire-replay-progress", daemon=True)
+        thread = threading.Thread(target=report, name="kwire-replay-progress", daemon=True)
         thread.start()
         try:
             yield
@@ -242,7 +242,7 @@ class ReplayRun:
     def _took_s(self) -> float:
         """The time since the last step, or since the work began. Notes a new step."""
         now_s = self._clock.monotonic()
-        before_s, self._told_s = self._told_s, now_s
+        before_s, self._reported_s = self._reported_s, now_s
         return now_s - before_s
 
 
@@ -276,10 +276,10 @@ class _Work(threading.Thread):
             self._work()
         except Exception as error:
             self._error = error
-            self._run.failure = _told(error)
+            self._run.failure = _converted(error)
 
 
-def _told(error: Exception) -> Exception:
+def _converted(error: Exception) -> Exception:
     """Converts the error that ended the work to one whose type shows if another start is useful."""
     if isinstance(error, ClientError):
         return explained(error)

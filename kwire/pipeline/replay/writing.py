@@ -23,7 +23,7 @@ from kwire_protocol.records import Record
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.producing import split_records
 from kwire.client.waiting import Clock
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 from kwire.pipeline.delivery.positioned import PositionedWriter
 from kwire.pipeline.errors import Interrupted
 from kwire.pipeline.replay.pace import Pace
@@ -39,7 +39,7 @@ TRANSACTION_BYTES: Final = 8 << 20
 TRANSACTION_S: Final = 1.0
 """The limits of a transaction: records, bytes, and the time in seconds that a record waits for the others."""
 TIMEOUT_MS: Final = 15_000
-"""A transaction's time-out: shorter than the patience of readers of the kept topic, who wait for a killed task's."""
+"""The timeout of a transaction. Readers of the state topic wait for a killed task's transaction, and wait longer."""
 _RECORD_BYTES: Final = 32
 
 
@@ -83,7 +83,7 @@ class Assignment:
 
     bootstrap: str
     topic: str
-    kept_topic: str
+    state_topic: str
     name: str
     generation: int
     rate_per_s: float | None
@@ -115,18 +115,18 @@ def write_rows(
     Raises ClientError, and PipelineError if the replay has ended or was started over.
     """
     pace = None if assignment.rate_per_s is None else Pace(assignment.rate_per_s, clock.monotonic())
-    kept = KeptTopic(cluster, assignment.kept_topic)
+    state_topic = CompactedTopic(cluster, assignment.state_topic)
     for target, its_rows in groupby(rows, key=lambda row: row.target):
         at = TopicPartition(assignment.topic, target)
         writer = PositionedWriter(
             cluster,
             transactional_id(assignment.name, target),
-            kept,
+            state_topic,
             position_key(assignment.name, assignment.generation, target),
             now_ms=now_ms,
             timeout_ms=TIMEOUT_MS,
         )
-        position = _position(writer, kept, assignment)
+        position = _position(writer, state_topic, assignment)
         reached = position.next
         left = (row for row in its_rows if row.offset >= reached.get(row.partition, 0))
         for some in _gathered(left, pace, clock):
@@ -137,13 +137,13 @@ def write_rows(
                 writer.keep(position.to_json())
 
 
-def _position(writer: PositionedWriter, kept: KeptTopic, assignment: Assignment) -> Position:
+def _position(writer: PositionedWriter, state_topic: CompactedTopic, assignment: Assignment) -> Position:
     """The position to continue from. Raises PipelineError."""
     value = writer.position()
     if value is not None:
         return Position.from_json(value)
     # A finished replay has no positions. A late task of an overtaken run must not take that for a start.
-    value = kept.newest(key_of(assignment.name))
+    value = state_topic.newest(key_of(assignment.name))
     pinned = None if value is None else Pinned.from_json(value)
     if pinned is None or pinned.state != "running" or pinned.generation != assignment.generation:
         raise Interrupted(f"replay {assignment.name} is over, or was begun anew by another run")

@@ -11,7 +11,7 @@ needs `pip install kwire[pipeline]` on every machine of the cluster, and no `spa
 Reading
 * `source.py`: the data source that Spark registers, and the columns
 * `options.py`: the options; `positions.py`: offsets and partitions as JSON
-* `asking.py`: the driver's requests to brokers
+* `offset_reader.py`: the driver's requests to brokers
 * `ranges.py`, `limits.py`, `losses.py`: the ranges of tasks, the size of a batch, lost offsets; pure
 * `batch_reader.py`, `stream_reader.py`: a batch, a stream
 * `reading.py`: the work of a task; `arrow_rows.py`: record batches as Arrow columns

@@ -243,11 +243,11 @@ class _Content:
             return octet.cast(pa.int64()), following
         raw = pc.bit_wise_and(octet, _LOW_BITS).cast(pa.int64())
         goes_on = pc.greater_equal(octet, _HIGH_BIT)
-        for place in range(1, _LONGEST_VARINT):
+        for index in range(1, _LONGEST_VARINT):
             # After the end of a number its last byte is read again, and counts as nothing.
             octet = self.octets(pc.if_else(goes_on, following, at))
             part = pc.if_else(goes_on, pc.bit_wise_and(octet, _LOW_BITS), pa.scalar(0, pa.uint8()))
-            raw = pc.bit_wise_or(raw, pc.shift_left(part.cast(pa.int64()), _int64(7 * place)))
+            raw = pc.bit_wise_or(raw, pc.shift_left(part.cast(pa.int64()), _int64(7 * index)))
             following = pc.add(following, goes_on.cast(pa.int32()))
             goes_on = pc.and_(goes_on, pc.greater_equal(octet, _HIGH_BIT))
             if not pc.any(goes_on).as_py():

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.spark_source.asking import Asking
 from kwire.pipeline.spark_source.light_tasks import begin_task
+from kwire.pipeline.spark_source.offset_reader import OffsetReader
 from kwire.pipeline.spark_source.options import SourceOptions
 from kwire.pipeline.spark_source.ranges import OffsetRange, split
 from kwire.pipeline.spark_source.reading import RangePartition, read_range
@@ -22,9 +22,9 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The ranges, as the brokers have them at this moment. Raises PipelineError."""
-        with closing(Asking(self.options)) as asking:
-            there = asking.partitions()
-            starts, ends = asking.starts(there), asking.ends(there)
+        with closing(OffsetReader(self.options)) as offset_reader:
+            there = offset_reader.partitions()
+            starts, ends = offset_reader.starts(there), offset_reader.ends(there)
         found = []
         for at in sorted(starts.keys() & ends.keys()):
             if starts[at] > ends[at]:
@@ -38,7 +38,7 @@ class BatchReader(DataSourceReader):
             min_partitions=self.options.min_partitions,
             max_records=self.options.max_records_per_partition,
         )
-        return [RangePartition(it, asking.topic_ids.get(it.at.topic)) for it in tasks]
+        return [RangePartition(it, offset_reader.topic_ids.get(it.at.topic)) for it in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         begin_task()

@@ -101,7 +101,7 @@ class Bound:
     offsets: Mapping[TopicPartition, int] | None = None
     """Offsets by partition; they may be EARLIEST or LATEST."""
     time_ms: int | None = None
-    """A time for every partition: it stands for the first record at or after it."""
+    """A time for every partition: the offset is that of the first record at or after it."""
     times_ms: Mapping[TopicPartition, int] | None = None
 
 

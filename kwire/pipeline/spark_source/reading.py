@@ -19,8 +19,8 @@ from kwire.client.errors import ClientError, UnknownTopic
 from kwire.client.fetching import Batch, EndNotReached, OffsetOutOfRange, PartitionReader
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.spark_source.arrow_rows import rows
-from kwire.pipeline.spark_source.asking import connect
 from kwire.pipeline.spark_source.losses import ADVICE
+from kwire.pipeline.spark_source.offset_reader import connect
 from kwire.pipeline.spark_source.options import SourceOptions
 from kwire.pipeline.spark_source.ranges import OffsetRange
 

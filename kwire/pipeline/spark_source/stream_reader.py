@@ -1,4 +1,4 @@
-"""A stream: `spark.readStream.format("kwire")`. The reader lives in one process beside the driver.
+"""A stream: `spark.readStream.format("kwire")`. The reader lives in one process on the driver's machine.
 
 The calls of Spark 4.0, as measured:
 
@@ -31,10 +31,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from kwire.client.cluster import TopicPartition
 from kwire.client.waiting import Clock, SystemClock
 from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.spark_source.asking import Asking
 from kwire.pipeline.spark_source.light_tasks import begin_task
 from kwire.pipeline.spark_source.limits import Patience, limited
 from kwire.pipeline.spark_source.losses import described, losses
+from kwire.pipeline.spark_source.offset_reader import OffsetReader
 from kwire.pipeline.spark_source.options import SourceOptions
 from kwire.pipeline.spark_source.positions import Positions, from_json_value, to_json_value
 from kwire.pipeline.spark_source.ranges import OffsetRange, split
@@ -46,9 +46,11 @@ JsonOffsets = dict[str, dict[str, int]]
 class StreamReader(DataSourceStreamReader):
     """A stream's reader. Only the driver's copy has state; the tasks' copies use only its options."""
 
-    def __init__(self, options: SourceOptions, asking: Asking | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, options: SourceOptions, offset_reader: OffsetReader | None = None, clock: Clock | None = None
+    ) -> None:
         self.options = options
-        self._asking = asking or Asking(options)
+        self._offset_reader = offset_reader or OffsetReader(options)
         self._clock = clock or SystemClock()
         self._initial: dict[TopicPartition, int] | None = None
         self._position: dict[TopicPartition, int] | None = None
@@ -71,14 +73,14 @@ class StreamReader(DataSourceStreamReader):
     def latestOffset(self) -> JsonOffsets:  # noqa: N802 - Spark's name
         """Returns the end of the next batch; if none is due yet, the end of the last one."""
         position = self._begin() if self._position is None else self._position
-        latest = self._asking.latest(self._asking.partitions())
+        latest = self._offset_reader.latest(self._offset_reader.partitions())
         if self._patience is not None and latest != position:
             now_ms = int(self._clock.monotonic() * 1000)
             if not self._patience.is_over(position, latest, now_ms=now_ms):
                 return to_json_value(position)
         if self.options.max_offsets_per_trigger is None:
             return to_json_value(latest)
-        start = {**self._asking.earliest(latest.keys() - position.keys()), **position}
+        start = {**self._offset_reader.earliest(latest.keys() - position.keys()), **position}
         return to_json_value(limited(start, latest, self.options.max_offsets_per_trigger))
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
@@ -87,8 +89,8 @@ class StreamReader(DataSourceStreamReader):
         self._position = ends
         if begins == ends:
             return []
-        new = self._asking.earliest(ends.keys() - begins.keys())
-        topic_ids = dict(self._asking.topic_ids)
+        new = self._offset_reader.earliest(ends.keys() - begins.keys())
+        topic_ids = dict(self._offset_reader.topic_ids)
         if self.options.fail_on_data_loss:
             found = losses(begins, ends, new) + self._replaced(begins, topic_ids)
             if found:
@@ -105,7 +107,7 @@ class StreamReader(DataSourceStreamReader):
         """Does nothing: the query's checkpoint has its position, and the brokers keep none."""
 
     def stop(self) -> None:
-        self._asking.close()
+        self._offset_reader.close()
 
     # Called by Spark, in a task
 
@@ -115,7 +117,7 @@ class StreamReader(DataSourceStreamReader):
 
     def _begin(self) -> dict[TopicPartition, int]:
         if self._initial is None:
-            self._initial = self._asking.starts(self._asking.partitions())
+            self._initial = self._offset_reader.starts(self._offset_reader.partitions())
         return self._initial
 
     def _replaced(self, begins: Positions, topic_ids: Mapping[str, Uuid]) -> list[str]:

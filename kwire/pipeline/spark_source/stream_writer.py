@@ -4,9 +4,9 @@ Spark 4.0 creates a new writer wherever it needs one, and calls, as measured:
 
 | where | calls |
 |---|---|
-| a process beside the driver, each batch | DataSource.streamWriter(), and pickles what it returns |
+| a process on the driver's machine, each batch | DataSource.streamWriter(), and pickles what it returns |
 | each task | write(rows), which returns the task's message |
-| another process beside the driver | commit(messages, batch id); abort(messages, batch id) when something failed |
+| another process on that machine | commit(messages, batch id); abort(messages, batch id) when something failed |
 
 Spark's local properties give a task the id of its query, which a restart keeps, and the id of its run, which changes.
 The messages carry the query's id to the driver, and it is the writer's name in the ledger. Readers see each batch once
@@ -81,7 +81,7 @@ class StreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         except ClientError as error:
             raise PipelineError(error.message) from None
 
-    # Beside the driver
+    # On the driver's machine
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
         """Raises PipelineError. Spark calls `abort` then, ends the query, and runs the batch again at its restart."""

@@ -26,8 +26,8 @@ from kwire.pipeline.tables.reading import pinned, records_between
 from kwire.pipeline.tables.writer import TableWriter
 from kwire.pipeline.topic_state import TopicState
 
-_PLACE = ("kafka.partition", "kafka.offset")
-_DELETE_PLACES = """\
+_POSITION = ("kafka.partition", "kafka.offset")
+_DELETE_POSITIONS = """\
 MERGE INTO {draft} AS mine USING {rows} AS theirs
 ON mine.kafka.`partition` = theirs.kafka.`partition` AND mine.kafka.`offset` = theirs.kafka.`offset`
     AND mine.until IS NULL
@@ -115,8 +115,8 @@ def redo(plan: TablePlan, writer: TableWriter, spark: SparkSession, topic: Topic
                 _redo_by_key(plan, writer, spark, topic, position, good)
             else:
                 _add_rows(writer, spark, rows.good(good))
-            places = good.select("kafka")
-            writer.errors.commit(lambda _: writer.errors.merge(places, _DELETE_PLACES, {}), with_position=False)
+            positions = good.select("kafka")
+            writer.errors.commit(lambda _: writer.errors.merge(positions, _DELETE_POSITIONS, {}), with_position=False)
         return Redone(errors=decoded.count(), rows=redone, too_old=too_old)
     finally:
         decoded.unpersist()
@@ -158,7 +158,7 @@ def _add_rows(writer: TableWriter, spark: SparkSession, good: DataFrame) -> int:
     def write(head: Head) -> None:
         nonlocal added
         assert head.snapshot_id is not None
-        there = pinned(spark, writer.table.name, head.snapshot_id).select(*_places())
+        there = pinned(spark, writer.table.name, head.snapshot_id).select(*_positions())
         writer.table.append(_missing(good, there), {})
         added = int(writer.table.draft_summary().get("added-records", "0"))
 
@@ -173,7 +173,7 @@ def _add_errors(writer: TableWriter, spark: SparkSession, bad: DataFrame) -> int
     def write(head: Head) -> None:
         nonlocal added
         assert head.snapshot_id is not None
-        there = pinned(spark, errors.name, head.snapshot_id).where("until IS NULL").select(*_places())
+        there = pinned(spark, errors.name, head.snapshot_id).where("until IS NULL").select(*_positions())
         errors.append(_missing(rows.bad(bad, since={}), there), {})
         added = int(errors.draft_summary().get("added-records", "0"))
 
@@ -186,12 +186,12 @@ def _merge(writer: TableWriter, newest: DataFrame) -> None:
 
 
 def _missing(wanted: DataFrame, there: DataFrame) -> DataFrame:
-    same = [F.col(name) == F.col(alias) for name, alias in zip(_PLACE, ("_partition", "_offset"), strict=True)]
+    same = [F.col(name) == F.col(alias) for name, alias in zip(_POSITION, ("_partition", "_offset"), strict=True)]
     return wanted.join(there, same, "left_anti")
 
 
-def _places() -> list[Column]:
-    return [F.col(name).alias(alias) for name, alias in zip(_PLACE, ("_partition", "_offset"), strict=True)]
+def _positions() -> list[Column]:
+    return [F.col(name).alias(alias) for name, alias in zip(_POSITION, ("_partition", "_offset"), strict=True)]
 
 
 def _position(plan: TablePlan, writer: TableWriter, topic: TopicState) -> Position:

@@ -33,7 +33,7 @@ def _causes(exception: Any) -> Iterator[Any]:
 
 def raised_in_task(error: Exception) -> tuple[str, str] | None:
     """The class name and message of an error that a task raised in Python; None if Java failed."""
-    told = str(error)
-    begin = told.find(_TRACEBACK)
-    found = _RAISED.search(told, begin) if begin >= 0 else None
+    text = str(error)
+    begin = text.find(_TRACEBACK)
+    found = _RAISED.search(text, begin) if begin >= 0 else None
     return None if found is None else (found[1], found[2].strip())

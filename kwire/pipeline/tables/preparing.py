@@ -121,7 +121,7 @@ def decoder(plan: TablePlan, spark: SparkSession, name: str) -> Callable[[DataFr
 def older_decoders(plan: TablePlan, table: Table) -> tuple[Callable[[DataFrame], DataFrame], ...]:
     """Returns decoders for the table's earlier schemas, whose values are converted to the current one."""
     kinds = [schema["value"].dataType for schema in table.schemas()]
-    *older, today = [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
+    *older, today = [kind for index, kind in enumerate(kinds) if kind not in kinds[:index]]
 
     def as_then(then: DataType) -> Callable[[DataFrame], DataFrame]:
         decode = _decoder(plan, then)

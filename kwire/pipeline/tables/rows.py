@@ -58,13 +58,15 @@ def bad(rows: DataFrame, *, since: Mapping[int, int]) -> DataFrame:
 
 def dead_letters(rows: DataFrame, *, since: Mapping[int, int], topic: str) -> DataFrame:
     """Returns these rows as records for the sink: key, value and headers as they came, the origin and the reason."""
-    told = {
+    added = {
         "kwire.topic": F.lit(topic),
         "kwire.replicas.partition": F.col("kafka.partition").cast("string"),
         "kwire.offset": F.col("kafka.offset").cast("string"),
         "kwire.reason": F.col("reason"),
     }
-    more = F.array(*(F.struct(F.lit(name).alias("key"), it.cast("binary").alias("value")) for name, it in told.items()))
+    more = F.array(
+        *(F.struct(F.lit(name).alias("key"), it.cast("binary").alias("value")) for name, it in added.items())
+    )
     headers = F.when(F.col("kafka.headers").isNull(), more).otherwise(F.concat("kafka.headers", more))
     return bad(rows, since=since).select(F.col("kafka.key").alias("key"), "value", headers.alias("headers"))
 
@@ -100,9 +102,9 @@ def newest_by_key(rows: DataFrame) -> DataFrame:
 
     newest = Window.partitionBy("kafka.key").orderBy(F.desc("kafka.timestamp"), F.desc("kafka.offset"))
     within = Window.partitionBy("kafka.key", "kafka.partition").orderBy(F.desc("kafka.offset"))
-    last_of_partition = rows.where(F.col(REASON).isNull()).withColumn("_place", F.row_number().over(within))
-    last = last_of_partition.where("_place = 1").withColumn("_place", F.row_number().over(newest))
-    return last.where("_place = 1").select(
+    last_of_partition = rows.where(F.col(REASON).isNull()).withColumn("_rank", F.row_number().over(within))
+    last = last_of_partition.where("_rank = 1").withColumn("_rank", F.row_number().over(newest))
+    return last.where("_rank = 1").select(
         "kafka", F.col(DECODED).alias("value"), F.col("raw").isNull().alias("deleted")
     )
 

@@ -14,7 +14,7 @@ from kwire.pipeline.tables.plan import ISOLATION_PROPERTY, MODE_PROPERTY, TOPIC_
 from kwire.pipeline.tables.position import PROPERTY
 from kwire.pipeline.tables.table_state import of_table
 from kwire.pipeline.topics import Topics
-from kwire.pipeline.warehouse import NAMESPACE, Warehouse, asked, errors_table_name
+from kwire.pipeline.warehouse import NAMESPACE, Warehouse, call_catalog, errors_table_name
 
 
 @attrs.frozen(kw_only=True)
@@ -42,7 +42,7 @@ def statuses(warehouse: Warehouse, topics: Topics | None) -> list[TableStatus]:
         raise PipelineError(f"no tables found in {warehouse}: kwire pipeline table makes some")
     catalog = warehouse.pyiceberg_catalog()
     try:
-        return asked(lambda: list(_statuses(catalog, topics)), f"the tables in {warehouse}")
+        return call_catalog(lambda: list(_statuses(catalog, topics)), f"the tables in {warehouse}")
     finally:
         catalog.close()
 

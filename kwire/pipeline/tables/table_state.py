@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Snapshot
 from kwire.pipeline.tables.plan import TablePlan
 from kwire.pipeline.tables.position import TAG, Position, Start, newest_position, start
 from kwire.pipeline.topic_state import TopicState
-from kwire.pipeline.warehouse import NAMESPACE, Warehouse, asked
+from kwire.pipeline.warehouse import NAMESPACE, Warehouse, call_catalog
 
 
 @attrs.frozen
@@ -30,14 +30,14 @@ def table_state(warehouse: Warehouse, table: str) -> TableState | None:
         return None
     catalog = warehouse.pyiceberg_catalog()
 
-    def look() -> TableState | None:
+    def load() -> TableState | None:
         try:
             return of_table(catalog.load_table((NAMESPACE, table)))
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
 
     try:
-        return asked(look, f"the table {table} in {warehouse}")
+        return call_catalog(load, f"the table {table} in {warehouse}")
     finally:
         catalog.close()
 

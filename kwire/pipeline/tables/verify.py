@@ -193,12 +193,12 @@ def _expected(sides: Sides, decode: Callable[[DataFrame], DataFrame]) -> DataFra
     """Returns the expected content of the tables. Columns: partition, offset, is_error, hash."""
     decoded = rows.with_kafka(decode(sides.records))
     if not sides.upsert:
-        return decoded.select(*_place(), *_content(F.col(REASON).isNotNull(), DECODED, "raw", decoded))
+        return decoded.select(*_position(), *_content(F.col(REASON).isNotNull(), DECODED, "raw", decoded))
     decoded = rows.require_key(decoded)
     newest = rows.newest_by_key(decoded).where("NOT deleted")
     bad = decoded.where(F.col(REASON).isNotNull())
-    kept = newest.select(*_place(), F.lit(False).alias("is_error"), _hash("value", newest).alias("hash"))
-    return kept.unionByName(bad.select(*_place(), F.lit(True).alias("is_error"), _hash("raw", bad).alias("hash")))
+    found = newest.select(*_position(), F.lit(False).alias("is_error"), _hash("value", newest).alias("hash"))
+    return found.unionByName(bad.select(*_position(), F.lit(True).alias("is_error"), _hash("raw", bad).alias("hash")))
 
 
 def _found(sides: Sides, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
@@ -208,13 +208,13 @@ def _found(sides: Sides, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
     )
     table = sides.table.where(inside)
     errors = sides.errors.where(inside & F.col("until").isNull())
-    kept = table.select(*_place(), F.lit(False).alias("is_error"), _hash("value", table).alias("hash"))
-    return kept.unionByName(
-        errors.select(*_place(), F.lit(True).alias("is_error"), _hash("value", errors).alias("hash"))
+    found = table.select(*_position(), F.lit(False).alias("is_error"), _hash("value", table).alias("hash"))
+    return found.unionByName(
+        errors.select(*_position(), F.lit(True).alias("is_error"), _hash("value", errors).alias("hash"))
     )
 
 
-def _place() -> list[Column]:
+def _position() -> list[Column]:
     return [F.col("kafka.partition").alias("partition"), F.col("kafka.offset").alias("offset")]
 
 
@@ -318,4 +318,4 @@ def _details(sides: Sides, ranges: Mapping[int, tuple[int, int]], suspects: list
 def _raw(sides: Sides) -> DataFrame:
     """Returns each record as the errors table would hold it. Columns: partition, offset, raw_hash."""
     kafka = rows.with_kafka(sides.records.withColumns({DECODED: F.lit(None), REASON: F.lit(None)}))
-    return kafka.select(*_place(), _hash("raw", kafka).alias("raw_hash"))
+    return kafka.select(*_position(), _hash("raw", kafka).alias("raw_hash"))

@@ -176,7 +176,7 @@ class TableWriter:
 
 
 def _further(position: Position, noted: Mapping[int, int]) -> Position:
-    """A position that goes back in no partition: a batch repeated after a kill may end before the first one did."""
+    """The position, moved back in no partition: a batch repeated after a kill may end before the first one did."""
     return position.moved({number: max(at, position.offsets.get(number, at)) for number, at in noted.items()})
 
 

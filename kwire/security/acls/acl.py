@@ -25,7 +25,7 @@ ALL: Final = 2
 """The operation of an ACL for all operations."""
 
 WILDCARD: Final = "*"
-"""As a literal resource name: all resources of the type. As a host: all hosts."""
+"""All resources of the type, as a literal resource name; all hosts, as a host."""
 
 EVERYBODY: Final = "User:*"
 """The principal of an ACL that is for everyone."""
@@ -61,7 +61,7 @@ class Acl:
     resource_name: str
     pattern_type: int
     principal: str
-    """For example User:alice."""
+    """The principal, for example User:alice."""
     host: str
     operation: int
     permission: int
@@ -91,7 +91,7 @@ class Acl:
         )
 
     def __str__(self) -> str:
-        """For example: ALLOW READ on TOPIC orders- (PREFIXED) to User:alice from *."""
+        """Returns a text such as ALLOW READ on TOPIC orders- (PREFIXED) to User:alice from *."""
         operation = "ALL" if self.operation == ALL else name_of(Operation, self.operation)
         return (
             f"{name_of(Permission, self.permission)} {operation} on {name_of(ResourceType, self.resource_type)} "

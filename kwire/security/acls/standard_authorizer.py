@@ -70,12 +70,12 @@ class Verdict:
 
 @attrs.define(eq=False)
 class _Memory:
-    """The cache of one requester. `who` are the principals and hosts of the ACLs that apply to it."""
+    """The cache of one requester. `who` has the principals and hosts of the ACLs that apply to it."""
 
     is_super: bool
     who: tuple[Who, ...]
     decisions: dict[tuple[Operation, ResourceType, str | None], bool] = attrs.field(factory=dict)
-    """The cached decisions. The name None stands for any resource of the type."""
+    """The cached decisions. The name None means any resource of the type."""
     granted: dict[Operation, set[str | Uuid]] = attrs.field(factory=dict)
 
 

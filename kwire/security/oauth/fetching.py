@@ -1,6 +1,6 @@
 """Fetches a set of keys, from a file or over HTTP: blocking calls, for a worker thread or before the event loop starts.
 
-An HTTP response is bounded in size and in time, whatever the server does, and `KeyFetch.cut_off` ends it at once.
+An HTTP response is bounded in size and in time for any server, and `KeyFetch.cut_off` ends it at once.
 Redirects are not followed: the keys decide which clients are authenticated, so they come only from the configured URL.
 
 Kafka reads only URLs that its system property org.apache.kafka.sasl.oauthbearer.allowed.urls lists, because some of its

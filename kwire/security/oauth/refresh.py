@@ -1,9 +1,9 @@
 """The schedule by which the keys of a listener's tokens are fetched: a state machine without clock, network or thread.
 
     at the start; then every refresh_ms (sasl.oauthbearer.jwks.endpoint.refresh.ms)
-    sooner, if a token has an unknown key id: it may be of a new key. Once in ASK_AGAIN_MS for each id, of which 16 are
-        kept, as in Kafka's RefreshingHttpsJwks; and at most once in `spacing_ms` for all of them, since anybody can
-        send a token
+    sooner, if a token has an unknown key id, which may be that of a new key: once in UNKNOWN_KEY_RETRY_MS for each id,
+        of which 16 are remembered, as in Kafka's RefreshingHttpsJwks; and at most once in `spacing_ms` for all of
+        them, since anybody can send a token
     after a failure, with pauses from backoff_ms to backoff_max_ms, each twice the one before, until it succeeds
 
 While it fails, the keys of the last success stay in use.
@@ -21,7 +21,7 @@ from kwire.security.oauth.keys import KeySet
 
 MAX_UNKNOWN: Final = 16
 MAX_KID_LENGTH: Final = 1000
-ASK_AGAIN_MS: Final = 60_000
+UNKNOWN_KEY_RETRY_MS: Final = 60_000
 
 
 @attrs.define(eq=False)
@@ -46,7 +46,7 @@ class KeyRefresh:
     """The time at which the last fetch ended."""
     _wanted: dict[str, None] = attrs.field(factory=dict)
     """The unknown key ids of tokens since `due_ms` was called."""
-    _asked_ms: dict[str, int] = attrs.field(factory=dict)
+    _requested_at_ms: dict[str, int] = attrs.field(factory=dict)
     """The time of the last fetch for each of the latest unknown key ids, the most recent at the end."""
 
     def note_unknown(self, kid: str | None) -> None:
@@ -70,14 +70,14 @@ class KeyRefresh:
         """Returns True if one of the unknown key ids justifies a fetch. Clears them."""
         is_wanted = False
         for kid in self._wanted:
-            asked_ms = self._asked_ms.get(kid)
-            if self._failures == 0 and (asked_ms is None or now_ms - asked_ms >= ASK_AGAIN_MS):
-                self._asked_ms.pop(kid, None)
-                self._asked_ms[kid] = now_ms
+            requested_at_ms = self._requested_at_ms.get(kid)
+            if self._failures == 0 and (requested_at_ms is None or now_ms - requested_at_ms >= UNKNOWN_KEY_RETRY_MS):
+                self._requested_at_ms.pop(kid, None)
+                self._requested_at_ms[kid] = now_ms
                 is_wanted = True
         self._wanted.clear()
-        while len(self._asked_ms) > MAX_UNKNOWN:
-            del self._asked_ms[next(iter(self._asked_ms))]
+        while len(self._requested_at_ms) > MAX_UNKNOWN:
+            del self._requested_at_ms[next(iter(self._requested_at_ms))]
         return is_wanted
 
     def succeeded(self, keys: KeySet | None, now_ms: int) -> None:
@@ -85,7 +85,7 @@ class KeyRefresh:
         if keys is not None:
             self.keys = keys
             for key in keys.keys:
-                self._asked_ms.pop(key.kid or "", None)
+                self._requested_at_ms.pop(key.kid or "", None)
         self.trouble = None
         self._failures = 0
         self._fetched_ms = now_ms

@@ -186,10 +186,10 @@ class SaslSession:
                 return step
             self._check_principal(step.principal)
         except AuthenticationFailed as error:
-            told = str(error) or (
+            message = str(error) or (
                 f"Authentication failed during {self.verb} due to invalid credentials with SASL mechanism {mechanism}"
             )
-            raise AuthenticationFailed(told, f"{self.verb} with {mechanism} failed: {error.reason}") from None
+            raise AuthenticationFailed(message, f"{self.verb} with {mechanism} failed: {error.reason}") from None
         lifetime_ms = self._lifetime_ms(mechanism, step.expires_at_ms, now_ms)
         self.exchange, self.takes_tokens = None, False
         self.principal, self.authenticated_by = step.principal, mechanism

@@ -48,7 +48,7 @@ class Plain:
         expected = self._hashes.get(name, self._hash_of_nobody)
         return hmac.compare_digest(self._hash(password), expected)
 
-    def knows(self, name: str) -> bool:
+    def has_user(self, name: str) -> bool:
         return name in self._hashes
 
     def _hash(self, password: str) -> bytes:
@@ -67,8 +67,8 @@ class PlainExchange:
             )
         parts = data.split(b"\0")
         if len(parts) != 3:
-            told = f"Invalid SASL/PLAIN response: expected 3 tokens, got {min(len(parts), 4)}"
-            raise AuthenticationFailed(told, "a malformed response")
+            message = f"Invalid SASL/PLAIN response: expected 3 tokens, got {min(len(parts), 4)}"
+            raise AuthenticationFailed(message, "a malformed response")
         try:
             authorization_id, name, password = (part.decode() for part in parts)
         except UnicodeDecodeError:
@@ -78,7 +78,7 @@ class PlainExchange:
         if not password:
             raise AuthenticationFailed("Authentication failed: password not specified", "no password")
         if not self._mechanism.accepts(name, password):
-            why = "a wrong password" if self._mechanism.knows(name) else "no such user"
+            why = "a wrong password" if self._mechanism.has_user(name) else "no such user"
             raise AuthenticationFailed(
                 "Authentication failed: Invalid username or password", f"{why}, user {quoted(name)}"
             )

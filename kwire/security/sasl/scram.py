@@ -33,7 +33,7 @@ from kwire.security.sasl.exchange import Authenticated, AuthenticationFailed, Ch
 
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16_384
-"""Kafka's bounds on iterations. A client does not compute more either, whatever the server requests."""
+"""Kafka's bounds on iterations. A client does not compute more either, even if the server requests it."""
 
 MAX_MESSAGE_BYTES: Final = 16 * 1024
 MAX_NONCE_CHARS: Final = 1024

@@ -123,7 +123,7 @@ def key_file(store: KeyStore) -> Iterator[str]:
 
 def _load_key_store(settings: TlsSettings) -> KeyStore | None:
     if settings.keystore_key is not None or settings.keystore_certificate_chain is not None:
-        return _key_store_in_place(settings)
+        return _inline_key_store(settings)
     path = settings.keystore_location
     if path is None:
         if settings.keystore_password is not None:
@@ -146,7 +146,7 @@ def _load_key_store(settings: TlsSettings) -> KeyStore | None:
     return _checked(what, store.key, _in_order(store.cert.certificate, others))
 
 
-def _key_store_in_place(settings: TlsSettings) -> KeyStore:
+def _inline_key_store(settings: TlsSettings) -> KeyStore:
     key, chain = settings.keystore_key, settings.keystore_certificate_chain
     if settings.keystore_type != _PEM:
         raise TlsError(

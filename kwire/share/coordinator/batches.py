@@ -38,8 +38,8 @@ def combined(
     new = [batch for batch in written if batch.first_offset <= batch.last_offset]
     if start_offset != UNINITIALIZED_START_OFFSET:
         # Since it is sorted, only the batch at the start offset can be cut.
-        kept = bisect_left(so_far, start_offset, key=_last_offset)
-        so_far, new = (*_cut(so_far[kept : kept + 1], start_offset), *so_far[kept + 1 :]), _cut(new, start_offset)
+        pruned = bisect_left(so_far, start_offset, key=_last_offset)
+        so_far, new = (*_cut(so_far[pruned : pruned + 1], start_offset), *so_far[pruned + 1 :]), _cut(new, start_offset)
     if not new:
         return tuple(so_far)
     # Adjacent batches are included: they may have the same state.

@@ -9,6 +9,6 @@ from kwire.coordinators.effects import Effect
 
 @attrs.frozen(eq=False)
 class Prune(Effect):
-    """Delete the records of the shard's partition below that offset. The outcome goes to `ShareStateShard.pruned`."""
+    """Deletes the records of the shard's partition below that offset. The outcome goes to `ShareStateShard.pruned`."""
 
     before_offset: int

@@ -21,7 +21,7 @@ from kwire_protocol.wire import Uuid
 
 from kwire.share.coordinator.state import SharePartitionKey
 
-Asked: TypeAlias = Any
+PartitionRequest: TypeAlias = Any
 """A PartitionData of a request."""
 Result: TypeAlias = Any
 """A PartitionResult of a response."""
@@ -33,7 +33,7 @@ class _Classes(NamedTuple):
     """The parts of a request and of its response, from the outside in."""
 
     request: Callable[[str, list[Any]], Any]
-    data: Callable[[Uuid, list[Asked]], Any]
+    data: Callable[[Uuid, list[PartitionRequest]], Any]
     response: Callable[[list[Any]], Any]
     result: Callable[[Uuid, list[Result]], Any]
     partition_result: Callable[[int, int, str | None], Result]
@@ -58,9 +58,9 @@ class Kind:
         names = f"{self.message}Request", f"{self.part}Data", f"{self.message}Response", f"{self.part}Result"
         return _Classes(*(getattr(messages, name) for name in (*names, "PartitionResult")))
 
-    def request(self, group_id: str, asked: Mapping[Uuid, list[Asked]]) -> Any:
+    def request(self, group_id: str, requested: Mapping[Uuid, list[PartitionRequest]]) -> Any:
         classes = self._classes
-        return classes.request(group_id, [classes.data(topic_id, each) for topic_id, each in asked.items()])
+        return classes.request(group_id, [classes.data(topic_id, each) for topic_id, each in requested.items()])
 
     def response(self, results: Results) -> Any:
         classes = self._classes
@@ -74,7 +74,9 @@ class Kind:
         """Returns the response that refuses the whole request."""
         return self.response(
             {
-                topic.topic_id: {asked.partition: self.refused(asked.partition, error) for asked in topic.partitions}
+                topic.topic_id: {
+                    requested.partition: self.refused(requested.partition, error) for requested in topic.partitions
+                }
                 for topic in request.topics
             }
         )

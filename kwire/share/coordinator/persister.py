@@ -28,7 +28,17 @@ from kwire.peers.sending import Sender
 from kwire.replicas.roles import NO_LEADER
 from kwire.runtime.clock import Clock
 from kwire.runtime.futures import Future, begun, drive
-from kwire.share.coordinator.kinds import DELETE, INITIALIZE, READ, SUMMARIZE, WRITE, Asked, Kind, Result, error_of
+from kwire.share.coordinator.kinds import (
+    DELETE,
+    INITIALIZE,
+    READ,
+    SUMMARIZE,
+    WRITE,
+    Kind,
+    PartitionRequest,
+    Result,
+    error_of,
+)
 from kwire.share.coordinator.remote_states import Question, RemoteStates, StatesRequest
 from kwire.share.coordinator.service import ShareStateService
 from kwire.share.coordinator.state import SharePartitionKey, ShareState, ShareStateSummary, StateBatch
@@ -105,7 +115,7 @@ class CoordinatorPersister:
         self._machine = RemoteStates()
         self._sender = Sender(peers, self._next_request, self._answered)
         self._futures: dict[Question, Future[Result]] = {}
-        self._writes: dict[SharePartitionKey, deque[tuple[Asked, Future[Result]]]] = {}
+        self._writes: dict[SharePartitionKey, deque[tuple[PartitionRequest, Future[Result]]]] = {}
         """The share-partitions that are being written, and the writes that wait for their turn."""
 
     async def initialize(
@@ -114,7 +124,7 @@ class CoordinatorPersister:
         from kwire_protocol.messages.initialize_share_group_state import PartitionData
 
         return _codes(
-            await self._ask_all(
+            await self._send_all(
                 INITIALIZE,
                 group_id,
                 {topic_id: [PartitionData(*each) for each in partitions] for topic_id, partitions in topics.items()},
@@ -125,7 +135,7 @@ class CoordinatorPersister:
         from kwire_protocol.messages.read_share_group_state import PartitionData
 
         key = SharePartitionKey(group_id, topic_id, partition)
-        result = await self._ask(READ, key, PartitionData(partition, leader_epoch))
+        result = await self._send(READ, key, PartitionData(partition, leader_epoch))
         _raise_error_of(result)
         return ShareState(
             result.state_epoch,
@@ -151,7 +161,7 @@ class CoordinatorPersister:
         from kwire_protocol.messages import write_share_group_state as messages
 
         key = SharePartitionKey(group_id, topic_id, partition)
-        asked = messages.PartitionData(
+        requested = messages.PartitionData(
             partition,
             state_epoch,
             leader_epoch,
@@ -159,13 +169,13 @@ class CoordinatorPersister:
             delivery_complete_count,
             [messages.StateBatch(*batch) for batch in batches],
         )
-        _raise_error_of(await self._in_turn(key, asked))
+        _raise_error_of(await self._write_in_order(key, requested))
 
     async def delete(self, group_id: str, topics: Mapping[Uuid, Sequence[int]]) -> dict[tuple[Uuid, int], ErrorCode]:
         from kwire_protocol.messages.delete_share_group_state import PartitionData
 
         return _codes(
-            await self._ask_all(
+            await self._send_all(
                 DELETE,
                 group_id,
                 {
@@ -180,7 +190,7 @@ class CoordinatorPersister:
     ) -> dict[tuple[Uuid, int], ShareStateSummary]:
         from kwire_protocol.messages.read_share_group_state_summary import PartitionData
 
-        results = await self._ask_all(
+        results = await self._send_all(
             SUMMARIZE,
             group_id,
             {topic_id: [PartitionData(*each) for each in partitions] for topic_id, partitions in topics.items()},
@@ -198,28 +208,28 @@ class CoordinatorPersister:
 
     # One question
 
-    async def _ask_all(
-        self, kind: Kind, group_id: str, topics: Mapping[Uuid, Iterable[Asked]]
+    async def _send_all(
+        self, kind: Kind, group_id: str, topics: Mapping[Uuid, Iterable[PartitionRequest]]
     ) -> list[tuple[SharePartitionKey, Result]]:
         """Sends all questions before it awaits the first result, so that they share requests."""
-        asked = [
-            (key, begun(self._ask(kind, key, each)))
+        pending = [
+            (key, begun(self._send(kind, key, each)))
             for topic_id, partitions in topics.items()
             for each in partitions
             for key in [SharePartitionKey(group_id, topic_id, each.partition)]
         ]
-        return [(key, (await answer).unwrap()) for key, answer in asked]
+        return [(key, (await answer).unwrap()) for key, answer in pending]
 
-    async def _ask(self, kind: Kind, key: SharePartitionKey, asked: Asked) -> Result:
+    async def _send(self, kind: Kind, key: SharePartitionKey, requested: PartitionRequest) -> Result:
         until_ms = self._clock.monotonic_ms() + PATIENCE_MS
         for pause_s in islice(PAUSES_S, MAX_ATTEMPTS - 1):
-            result = await self._ask_once(kind, key, asked)
+            result = await self._send_once(kind, key, requested)
             if result.error_code not in _PASSING or self._clock.monotonic_ms() >= until_ms:
                 return result
             await self._peers.pause(pause_s)
-        return await self._ask_once(kind, key, asked)
+        return await self._send_once(kind, key, requested)
 
-    async def _ask_once(self, kind: Kind, key: SharePartitionKey, asked: Asked) -> Result:
+    async def _send_once(self, kind: Kind, key: SharePartitionKey, requested: PartitionRequest) -> Result:
         try:
             topic = self._service.runtime.topic
             await topic.ensure()
@@ -229,9 +239,9 @@ class CoordinatorPersister:
             if leader_id == NO_LEADER:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic.name} has no leader for {key.text}")
             if leader_id == topic.partitions.node_id:
-                return await self._service.answer_one(kind, key, asked)
-            question = Question(kind, key, asked)
-            self._machine.ask(question, leader_id)
+                return await self._service.answer_one(kind, key, requested)
+            question = Question(kind, key, requested)
+            self._machine.add(question, leader_id)
         except KafkaError as error:
             return kind.refused(key.partition, error)
         future: Future[Result] = Future()
@@ -252,7 +262,7 @@ class CoordinatorPersister:
 
     # The order of writes
 
-    async def _in_turn(self, key: SharePartitionKey, asked: Asked) -> Result:
+    async def _write_in_order(self, key: SharePartitionKey, requested: PartitionRequest) -> Result:
         """Returns the result of a write, which is sent when the earlier ones are done.
 
         Writes are sent one after the other, because a repeated one would otherwise reset the start offset of the next.
@@ -261,33 +271,33 @@ class CoordinatorPersister:
         waiting = self._writes.get(key)
         if waiting is None:
             self._writes[key] = deque()
-            drive(self._write_all(key, asked, future))
+            drive(self._write_all(key, requested, future))
             return await future
         if len(waiting) >= MAX_WRITES_WAITING:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"too many writes wait for {key.text}")
-        waiting.append((asked, future))
+        waiting.append((requested, future))
         try:
             return await future
         except GeneratorExit:  # the caller was closed
-            if (asked, future) in waiting:
-                waiting.remove((asked, future))
+            if (requested, future) in waiting:
+                waiting.remove((requested, future))
             raise
 
-    async def _write_all(self, key: SharePartitionKey, asked: Asked, future: Future[Result]) -> None:
+    async def _write_all(self, key: SharePartitionKey, requested: PartitionRequest, future: Future[Result]) -> None:
         """Sends the write, and all that wait for it, in its own coroutine: a closed caller does not block others.
 
         It has no effect either when a stopped broker is garbage-collected in the middle of it.
         """
         waiting = self._writes[key]
         while True:
-            future.set(await self._ask(WRITE, key, asked))
+            future.set(await self._send(WRITE, key, requested))
             if not waiting:
                 break
             # Each write has its own turn of the event loop, since many in a row may complete at once.
             await self._peers.loop.next_turn()
             if not waiting:
                 break
-            asked, future = waiting.popleft()
+            requested, future = waiting.popleft()
         del self._writes[key]
 
 

@@ -13,7 +13,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import Uuid
 
-from kwire.share.coordinator.kinds import Asked, Kind, Result, result_of
+from kwire.share.coordinator.kinds import Kind, PartitionRequest, Result, result_of
 from kwire.share.coordinator.state import SharePartitionKey
 
 MAX_WAITING: Final = 10_000
@@ -33,7 +33,7 @@ class Question:
 
     kind: Kind
     key: SharePartitionKey
-    asked: Asked
+    requested: PartitionRequest
 
 
 @attrs.frozen(eq=False)
@@ -60,7 +60,7 @@ class RemoteStates:
     def __init__(self) -> None:
         self._nodes: dict[int, _Node] = {}
 
-    def ask(self, question: Question, node_id: int) -> None:
+    def add(self, question: Question, node_id: int) -> None:
         """Adds a question. Raises KafkaError(COORDINATOR_NOT_AVAILABLE) if too many wait for that node."""
         node = self._nodes.setdefault(node_id, _Node())
         if node.count >= MAX_WAITING:
@@ -91,9 +91,9 @@ class RemoteStates:
             node.waiting[subject] = left
         node.count -= len(taken)
         node.busy.add(subject)
-        topics: dict[Uuid, list[Asked]] = {}
+        topics: dict[Uuid, list[PartitionRequest]] = {}
         for key, question in taken.items():
-            topics.setdefault(key.topic_id, []).append(question.asked)
+            topics.setdefault(key.topic_id, []).append(question.requested)
         kind, group_id = subject
         return StatesRequest(node_id, subject, kind.request(group_id, topics), list(taken.values()))
 

@@ -30,7 +30,7 @@ from kwire.runtime.loop import Loop
 from kwire.runtime.slices import Slices
 from kwire.share.coordinator.config import ShareStateConfig
 from kwire.share.coordinator.effects import Prune
-from kwire.share.coordinator.kinds import WRITE, Asked, Kind, Result
+from kwire.share.coordinator.kinds import WRITE, Kind, PartitionRequest, Result
 from kwire.share.coordinator.state import SharePartitionKey
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PARTITIONS_PER_TURN: Final = 500
+PARTITIONS_PER_SLICE: Final = 500
 """The number of partitions of one request that are handled before other work gets a turn."""
 
 
@@ -89,11 +89,11 @@ class ShareStateService(CoordinatorService["ShareStateShard"]):
         began_ms = self._clock.monotonic_ms()
         results: dict[Uuid, dict[int, Result]] = {}
         waiting: dict[int, list[SharePartitionKey]] = {}
-        slices = Slices(self._loop, PARTITIONS_PER_TURN)
+        slices = Slices(self._loop, PARTITIONS_PER_SLICE)
         for topic in request.topics:
-            for asked in topic.partitions:
-                key = SharePartitionKey(request.group_id, topic.topic_id, asked.partition)
-                index, result = self._perform(kind, key, asked)
+            for requested in topic.partitions:
+                key = SharePartitionKey(request.group_id, topic.topic_id, requested.partition)
+                index, result = self._perform(kind, key, requested)
                 results.setdefault(key.topic_id, {})[key.partition] = result
                 if result.error_code == ErrorCode.NONE:
                     waiting.setdefault(index, []).append(key)
@@ -108,10 +108,10 @@ class ShareStateService(CoordinatorService["ShareStateShard"]):
         self._took(kind, began_ms)
         return kind.response(results)
 
-    async def answer_one(self, kind: Kind, key: SharePartitionKey, asked: Asked) -> Result:
+    async def answer_one(self, kind: Kind, key: SharePartitionKey, requested: PartitionRequest) -> Result:
         """The result for one share-partition of this broker's own request."""
         began_ms = self._clock.monotonic_ms()
-        index, result = self._perform(kind, key, asked)
+        index, result = self._perform(kind, key, requested)
         if result.error_code == ErrorCode.NONE:
             until_ms = began_ms + self._write_timeout_ms
             error = await self._outcome(self._when_committed(index), until_ms)
@@ -128,7 +128,7 @@ class ShareStateService(CoordinatorService["ShareStateShard"]):
         """Deletes the states of the topic's partitions."""
         self.runtime.for_each(lambda shard, now: shard.forget_topics({topic_id}, now=now))
 
-    def _perform(self, kind: Kind, key: SharePartitionKey, asked: Asked) -> tuple[int, Result]:
+    def _perform(self, kind: Kind, key: SharePartitionKey, requested: PartitionRequest) -> tuple[int, Result]:
         """Returns the partition of `__share_group_state` (-1 on an error), and the result, valid once its records are
         committed."""
         try:
@@ -137,7 +137,7 @@ class ShareStateService(CoordinatorService["ShareStateShard"]):
             return -1, kind.refused(key.partition, error)
         self.requests[kind.name] += 1
         future: Future[Result] = Future()
-        self.runtime.perform(index, getattr(shard, kind.name)(key, asked, future, now=now))
+        self.runtime.perform(index, getattr(shard, kind.name)(key, requested, future, now=now))
         return index, future.value
 
     def _when_committed(self, index: int) -> Acknowledgement | KafkaError | None:

@@ -102,7 +102,7 @@ class ShareStateShard:
         self._last_tombstone_offset: int | None = None
         self._pruned_before = 0
         self._timers = Deadlines()
-        self._cold = Deadline(self._look_at_cold_states)
+        self._cold = Deadline(self._check_cold_states)
         self._pruning = Deadline(self._prune)
 
     # Start, time, end
@@ -148,7 +148,7 @@ class ShareStateShard:
     # Requests
 
     def initialize(
-        self, key: SharePartitionKey, asked: initialize_share_group_state.PartitionData, token: Token, *, now: Now
+        self, key: SharePartitionKey, requested: initialize_share_group_state.PartitionData, token: Token, *, now: Now
     ) -> list[Effect]:
         """Initializes a state, or resets it with a higher or equal state epoch.
 
@@ -159,14 +159,14 @@ class ShareStateShard:
             _check_key(key)
             entry = self._entries.get(key)
             if entry is not None:
-                _check_state_epoch(entry, asked.state_epoch)
+                _check_state_epoch(entry, requested.state_epoch)
             self._check_exists(key)
-            is_known = asked.start_offset != UNINITIALIZED_START_OFFSET
+            is_known = requested.start_offset != UNINITIALIZED_START_OFFSET
             state = StoredState(
                 snapshot_epoch=0 if entry is None else entry.state.snapshot_epoch + 1,
-                state_epoch=asked.state_epoch,
+                state_epoch=requested.state_epoch,
                 leader_epoch=0,
-                start_offset=asked.start_offset,
+                start_offset=requested.start_offset,
                 delivery_complete_count=0 if is_known else NO_COUNT,
                 created_ms=now.wall_ms,
                 written_ms=now.wall_ms,
@@ -176,7 +176,7 @@ class ShareStateShard:
         return self._decided(decide, token, initialize_share_group_state.PartitionResult, key, now)
 
     def read(
-        self, key: SharePartitionKey, asked: read_share_group_state.PartitionData, token: Token, *, now: Now
+        self, key: SharePartitionKey, requested: read_share_group_state.PartitionData, token: Token, *, now: Now
     ) -> list[Effect]:
         """Replies with the state for a leader, whose leader epoch is recorded if it is new.
 
@@ -186,17 +186,17 @@ class ShareStateShard:
 
         def decide() -> Iterator[Change]:
             entry = self._initialized(key)
-            _check_leader_epoch(entry, asked.leader_epoch)
+            _check_leader_epoch(entry, requested.leader_epoch)
             self._check_exists(key)
             state = entry.state
             result.state_epoch = state.state_epoch
             result.start_offset = state.start_offset
             result.state_batches = [read_share_group_state.StateBatch(*batch) for batch in state.batches]
-            if asked.leader_epoch not in (NO_EPOCH, entry.leader_epoch):
+            if requested.leader_epoch not in (NO_EPOCH, entry.leader_epoch):
                 yield self._changed(
                     key,
                     entry,
-                    leader_epoch=asked.leader_epoch,
+                    leader_epoch=requested.leader_epoch,
                     start_offset=state.start_offset,
                     delivery_complete_count=state.delivery_complete_count,
                     batches=(),
@@ -206,7 +206,7 @@ class ShareStateShard:
         return self._decided(decide, token, read_share_group_state.PartitionResult, key, now, result)
 
     def write(
-        self, key: SharePartitionKey, asked: write_share_group_state.PartitionData, token: Token, *, now: Now
+        self, key: SharePartitionKey, requested: write_share_group_state.PartitionData, token: Token, *, now: Now
     ) -> list[Effect]:
         """Combines batches with the state. A start offset of -1 changes nothing; others replace it, even backwards.
 
@@ -215,18 +215,18 @@ class ShareStateShard:
 
         def decide() -> Iterator[Change]:
             entry = self._initialized(key)
-            _check_leader_epoch(entry, asked.leader_epoch)
-            _check_state_epoch(entry, asked.state_epoch)
+            _check_leader_epoch(entry, requested.leader_epoch)
+            _check_state_epoch(entry, requested.state_epoch)
             self._check_exists(key)
             yield self._changed(
                 key,
                 entry,
                 leader_epoch=entry.state.leader_epoch,
-                start_offset=asked.start_offset,
-                delivery_complete_count=asked.delivery_complete_count,
+                start_offset=requested.start_offset,
+                delivery_complete_count=requested.delivery_complete_count,
                 batches=[
                     StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
-                    for batch in asked.state_batches
+                    for batch in requested.state_batches
                 ],
                 now=now,
             )
@@ -236,7 +236,7 @@ class ShareStateShard:
     def delete(
         self,
         key: SharePartitionKey,
-        asked: delete_share_group_state.PartitionData,  # noqa: ARG002
+        requested: delete_share_group_state.PartitionData,  # noqa: ARG002
         token: Token,
         *,
         now: Now,
@@ -257,7 +257,7 @@ class ShareStateShard:
     def summarize(
         self,
         key: SharePartitionKey,
-        asked: read_share_group_state_summary.PartitionData,  # noqa: ARG002
+        requested: read_share_group_state_summary.PartitionData,  # noqa: ARG002
         token: Token,
         *,
         now: Now,
@@ -430,7 +430,7 @@ class ShareStateShard:
         if timer.deadline_ms is None:
             self._timers.schedule(timer, now.monotonic_ms + interval_ms)
 
-    def _look_at_cold_states(self, step: Step) -> None:
+    def _check_cold_states(self, step: Step) -> None:
         """Repeats states that were not recorded for long, so that older records in the log can be deleted.
 
         If no request has recorded a state since, the log does not grow, and nothing is done. States of topics that do

@@ -60,7 +60,7 @@ ENABLED: Final = "errors.deadletterqueue.group.enable"
 
 MAX_COPYING: Final = 16
 MAX_WAITING: Final = 10_000
-_MAX_TOLD: Final = 1_000
+_MAX_LOGGED: Final = 1_000
 _DEFAULT: Final = -1
 _PRODUCE_VERSION: Final = 13
 
@@ -88,18 +88,18 @@ class DeadLetters:
         self._counts = counts
         self._copying = 0
         self._waiting: deque[Future[None]] = deque()
-        self._told: set[tuple[str, str, str]] = set()
+        self._logged: set[tuple[str, str, str]] = set()
 
     async def copy(self, group_id: str, partition: Partition, letter: DeadLetter) -> int:
         """Copies the first of the letter's records, and returns the last offset that is complete.
 
         Raises KafkaError if no record is known to be copied, and the caller has to retry later.
         """
-        await self._wait_for_turn()
+        await self._acquire_slot()
         try:
             return await self._copy_some(group_id, partition, letter)
         finally:
-            self._end_turn()
+            self._release_slot()
 
     async def _copy_some(self, group_id: str, partition: Partition, letter: DeadLetter) -> int:
         settings = self._settings.of_share_partitions(group_id)
@@ -121,7 +121,7 @@ class DeadLetters:
                 self._counts.failed_copies += 1
                 raise
             self._counts.lost_dead_letters += letter.last_offset - letter.first_offset + 1
-            self._tell(group_id, partition, letter, name, error)
+            self._log_failure(group_id, partition, letter, name, error)
             return letter.last_offset
         self._counts.dead_letters += done - letter.first_offset + 1
         return done
@@ -244,20 +244,22 @@ class DeadLetters:
             response = (await self._peers.send(leader, request, timeout_s=TIMEOUT_S)).unwrap()
         except ClientError as error:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, error.message) from error
-        for answer in (it for told in response.responses for it in told.partition_responses):
+        for answer in (it for topic_response in response.responses for it in topic_response.partition_responses):
             if answer.error_code:
                 raise KafkaError(ErrorCode(answer.error_code), answer.error_message)
             return
         raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"node {leader} said nothing of the batch")
 
-    def _tell(self, group_id: str, partition: Partition, letter: DeadLetter, name: str, error: KafkaError) -> None:
+    def _log_failure(
+        self, group_id: str, partition: Partition, letter: DeadLetter, name: str, error: KafkaError
+    ) -> None:
         """Logs the error once for each group, topic and reason: a group that rejects all records would fill the log."""
         reason = (group_id, name, str(error) if error.code is ErrorCode.INVALID_CONFIG else error.code.name)
-        if reason in self._told:
+        if reason in self._logged:
             return
-        if len(self._told) >= _MAX_TOLD:
-            self._told.clear()
-        self._told.add(reason)
+        if len(self._logged) >= _MAX_LOGGED:
+            self._logged.clear()
+        self._logged.add(reason)
         log.warning(
             "the records %d to %d of %s-%d are archived without a dead letter, and so are others: group %a cannot use "
             "the dead-letter topic %a: %s",
@@ -270,7 +272,7 @@ class DeadLetters:
             error,
         )
 
-    async def _wait_for_turn(self) -> None:
+    async def _acquire_slot(self) -> None:
         if self._copying < MAX_COPYING:
             self._copying += 1
         elif len(self._waiting) < MAX_WAITING:
@@ -280,7 +282,7 @@ class DeadLetters:
         else:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too many dead letters wait to be copied")
 
-    def _end_turn(self) -> None:
+    def _release_slot(self) -> None:
         if self._waiting:
             # Each copy has its own turn of the event loop, since many in a row may complete at once.
             on_set(self._peers.loop.next_turn(), self._waiting.popleft().set)

@@ -81,7 +81,7 @@ class SharedFetch:
 
 @attrs.define(eq=False)
 class ShareFetching:
-    """The fetch of one request. `partitions` are in the order of the session, `_turns` in that of this request."""
+    """The fetch of one request. `partitions` are in the order of the session, `_rotated` in that of this request."""
 
     _sharing: SharingService
     _clock: Clock
@@ -89,7 +89,7 @@ class ShareFetching:
     _limits: FetchLimits
     _committed: bool
     partitions: Sequence[SharedFetch]
-    _turns: Sequence[SharedFetch]
+    _rotated: Sequence[SharedFetch]
 
     @classmethod
     def begin(
@@ -101,11 +101,11 @@ class ShareFetching:
         find: Find,
         limits: FetchLimits,
         *,
-        turn: int,
+        rotation: int,
     ) -> ShareFetching:
         """Finds the share partitions, and begins to initialize new ones.
 
-        `turn` counts the requests of the session: each begins with the next partition (Kafka's
+        `rotation` counts the requests of the session: each begins with the next partition (Kafka's
         PartitionRotateStrategy).
         """
         partitions: list[SharedFetch] = []
@@ -116,10 +116,10 @@ class ShareFetching:
             except KafkaError as error:
                 fetch.error = error
             partitions.append(fetch)
-        first = turn % len(partitions) if partitions else 0
-        turns = [*partitions[first:], *partitions[:first]]
+        first = rotation % len(partitions) if partitions else 0
+        rotated = [*partitions[first:], *partitions[:first]]
         committed = sharing.settings(member.group_id).reads_committed
-        return cls(sharing, clock, member, limits, committed, partitions, turns)
+        return cls(sharing, clock, member, limits, committed, partitions, rotated)
 
     async def run(self) -> None:
         """Returns when it has acquired records, or when its wait is over."""
@@ -138,7 +138,7 @@ class ShareFetching:
     async def _read(self) -> tuple[list[_Found], bool]:
         """Returns the records that may be acquired, and True if they are enough."""
         waiting = [
-            (it, it.led) for it in self._turns if it.error is None and it.led is not None and it.led.can_acquire()
+            (it, it.led) for it in self._rotated if it.error is None and it.led is not None and it.led.can_acquire()
         ]
         if not waiting:
             return [], False

@@ -60,7 +60,7 @@ class LedSharePartition:
         return type(role) is Leader and role.leader_epoch == self.machine.leader_epoch
 
     def not_leader(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> KafkaError:
-        """Returns the error with the current leader, as far as this broker knows it (KIP-951)."""
+        """Returns the error with the current leader, if this broker has it in its metadata (KIP-951)."""
         role = self.partition.role
         return NotLeaderError(code, role.leader_id, role.leader_epoch)
 

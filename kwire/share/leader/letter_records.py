@@ -37,7 +37,7 @@ _MESSAGES: Final = {
 }
 _RECORD_BYTES: Final = 32
 _HEADER_BYTES: Final = 10
-"""The maximum overhead of a record, and of a header, beside their contents."""
+"""The maximum overhead of a record, and of a header, in addition to their contents."""
 
 
 async def read_originals(partition: Partition, first: int, last: int) -> tuple[dict[int, Record], int]:
@@ -102,10 +102,10 @@ def copied(content: memoryview, group_id: str, partition: Partition, first: int,
             if header.is_control:
                 continue
             for record in iter_records(content, position, max_decompressed_bytes=MAX_DECOMPRESSED_BATCH_BYTES):
-                told = dict(record.headers)
+                headers = dict(record.headers)
                 names = (letter_headers.ORIGIN_TOPIC, letter_headers.ORIGIN_PARTITION, letter_headers.GROUP)
-                if tuple(map(told.get, names)) == origin:
-                    found.update(_offset_of(told.get(letter_headers.ORIGIN_OFFSET), first, last))
+                if tuple(map(headers.get, names)) == origin:
+                    found.update(_offset_of(headers.get(letter_headers.ORIGIN_OFFSET), first, last))
     except InvalidBatch:
         return found, -1
     return found, following
@@ -140,8 +140,8 @@ def letters(
         original = originals.get(offset)
         record = Record(0, now_ms, None, None, own)
         if original is not None:
-            kept = [it for it in original.headers if not it[0].startswith(letter_headers.PREFIX)]
-            copy = Record(0, now_ms, original.key, original.value, [*kept, *own])
+            others = [it for it in original.headers if not it[0].startswith(letter_headers.PREFIX)]
+            copy = Record(0, now_ms, original.key, original.value, [*others, *own])
             if _size(copy) <= max_bytes - BATCH_HEADER_SIZE:
                 record = copy
         size = _size(record)

@@ -4,7 +4,7 @@ A session belongs to a member of a group, and is opened on a connection. The mem
 only added and forgotten ones:
 
     epoch       ShareFetch                                          ShareAcknowledge
-    0           opens a session, in the place of an older one       INVALID_SHARE_SESSION_EPOCH
+    0           opens a session, and replaces an older one          INVALID_SHARE_SESSION_EPOCH
     n > 0       continues: added and forgotten partitions           continues
     -1          the last request: acknowledges, then closes         the last request
 
@@ -12,7 +12,7 @@ A request that continues must have the session's epoch; after it the session has
 
 The number of sessions is limited (group.share.max.share.sessions). A full cache evicts no session: a new one is refused
 with SHARE_SESSION_LIMIT_REACHED. A session ends with the member's last request, when its connection is lost, or when
-another one takes its place. Kafka 4.3.1 evicts for no other reason (ShareSessionCache).
+another one replaces it. Kafka 4.3.1 evicts for no other reason (ShareSessionCache).
 
 A connection has one session. (Kafka stores only the latest one of a connection, and keeps the earlier ones for ever;
 here an earlier one is closed and returned to the caller.)

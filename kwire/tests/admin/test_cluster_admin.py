@@ -41,7 +41,7 @@ from kwire.admin.reassignments import (
 )
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.errors import ConnectionFailed
-from testkit.fakes.brokers import in_turn
+from testkit.fakes.brokers import in_sequence
 from testkit.fakes.cluster_brokers import ClusterBrokers
 
 E = ErrorCode
@@ -130,7 +130,7 @@ def test_sizes_of_brokers_that_do_not_answer_are_left_out() -> None:
 
 def test_a_controller_that_moved_is_asked_again() -> None:
     brokers = ClusterBrokers()
-    brokers.network.answers[ListPartitionReassignmentsRequest] = in_turn(
+    brokers.network.answers[ListPartitionReassignmentsRequest] = in_sequence(
         ListPartitionReassignmentsResponse(error_code=E.NOT_CONTROLLER), ListPartitionReassignmentsResponse()
     )
     assert list_reassignments(brokers.cluster()) == []
@@ -147,7 +147,7 @@ def test_a_controller_that_moved_is_asked_again() -> None:
 )
 def test_a_change_whose_response_is_lost_is_not_sent_again(kind: type, ask: Callable[[Cluster], None]) -> None:
     brokers = ClusterBrokers()
-    brokers.network.answers[kind] = in_turn(ConnectionResetError(104, "Connection reset by peer"))
+    brokers.network.answers[kind] = in_sequence(ConnectionResetError(104, "Connection reset by peer"))
     with pytest.raises(ConnectionFailed):
         ask(brokers.cluster())
     assert len(brokers.requests(kind)) == 1
@@ -170,7 +170,7 @@ def test_a_broker_that_has_not_heard_of_a_new_leader_is_waited_for_but_not_for_e
     it = brokers.has("t-0", [1, 2], leader=2)
     cluster = brokers.cluster()
     partitions = electable(cluster, "t", unclean=False)
-    brokers.network.answers[ElectLeadersRequest] = in_turn(
+    brokers.network.answers[ElectLeadersRequest] = in_sequence(
         ElectLeadersResponse(replica_election_results=[ReplicaElectionResult("t", [PartitionResult(0)])])
     )
     (found,) = elect(cluster, partitions, unclean=False)

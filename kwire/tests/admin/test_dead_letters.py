@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kwire_protocol.records import Record
 
 from kwire.admin.dead_letters.letters import Letter, Origin, Selection
-from kwire.admin.dead_letters.redriven import BLOCK, Redriven, kept_topic
+from kwire.admin.dead_letters.redriven import BLOCK, Redriven, state_topic_of
 from kwire.client.cluster import TopicPartition
 from kwire.client.errors import ClientError
 from testkit.fakes.letter_scene import COUNTED, copy, letter_headers, reference
@@ -150,6 +150,6 @@ def test_a_note_that_no_redrive_has_written_is_told(key: bytes, value: bytes) ->
 
 
 def test_a_name_that_would_be_too_long_is_told() -> None:
-    assert len(kept_topic("t" * 234)) == 249
+    assert len(state_topic_of("t" * 234)) == 249
     with pytest.raises(ClientError, match="at most 249 characters"):
-        kept_topic("t" * 235)
+        state_topic_of("t" * 235)

@@ -245,7 +245,7 @@ def test_reassignments_as_people_see_them(client: Client, snapshot: Snapshot) ->
     client.brokers.moves("\x1b[2J-1", [1], [2], n2=5)
     client("reassignments")
     client.brokers.partitions.clear()
-    client.brokers.copies_per_look = 50
+    client.brokers.copies_per_request = 50
     client.brokers.moves("\x1b[2J-0", [1], [2], n1=100)
     client("reassignments", "--watch")
     snapshot("cluster-reassignments", client.transcript)
@@ -297,7 +297,7 @@ def watch_bars() -> Result:
 
 def test_on_a_terminal_a_watch_shows_bars(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # for rich this is a terminal
-    client.brokers.copies_per_look = 50
+    client.brokers.copies_per_request = 50
     client.brokers.moves("t-0", [1], [2], n1=100)
     result = watch_bars()
     assert result.exit_code == 0
@@ -312,7 +312,7 @@ def test_bars_of_what_has_ended_go_and_a_line_stays(
     monkeypatch.setenv("FORCE_COLOR", "1")
     if shared:  # standard output is the same terminal
         monkeypatch.setattr(watching, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
-    client.brokers.copies_per_look = 50
+    client.brokers.copies_per_request = 50
     client.brokers.moves("t-0", [1], [2], n1=100)
     client.brokers.moves("t-1", [1], [2], n1=400)
     result = watch_bars()
@@ -376,7 +376,7 @@ def test_a_partition_that_is_where_it_is_to_be_is_left_alone(client: Client) -> 
 
 
 def test_a_move_is_watched_until_it_is_complete(client: Client) -> None:
-    client.brokers.copies_per_look = 100
+    client.brokers.copies_per_request = 100
     client.brokers.has("t-0", [1]).sizes = {1: 100}
     client.brokers.moves("other-0", [1], [2])
     result = client("move", "t-0", "--to", "2", "--yes", "--watch")
@@ -393,7 +393,7 @@ def limits(client: Client) -> dict[str, dict[str, str]]:
 
 
 def test_a_move_is_limited_until_it_is_complete(client: Client) -> None:
-    client.brokers.copies_per_look = 100
+    client.brokers.copies_per_request = 100
     client.brokers.has("t-0", [1, 2]).sizes = {1: 100}
     client.brokers.configs[2, "t"] = {"leader.replication.throttled.replicas": "7:1"}
     seen = {}
@@ -450,7 +450,7 @@ def test_a_repeated_command_removes_the_limit_of_what_is_complete(client: Client
 
 
 def test_a_rate_that_other_reassignments_may_need_stays(client: Client) -> None:
-    client.brokers.copies_per_look = 100
+    client.brokers.copies_per_request = 100
     client.brokers.has("t-0", [1]).sizes = {1: 100}
     client.brokers.moves("other-0", [1], [2])
     client("move", "t-0", "--to", "2", "--yes", "--watch", "--throttle", "1")

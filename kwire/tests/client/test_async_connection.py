@@ -1,4 +1,4 @@
-"""A connection that many tasks ask over: whose answer is whose, and what cancelling, silence and garbage leave."""
+"""A connection that many tasks use: whose answer is whose, and what cancelling, silence and garbage leave."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kwire.client.errors import ClientError, ConnectionFailed, NotABroker, Versi
 from kwire.client.transport import Address
 from kwire.peers.connecting import connect, over_streams
 from testkit.fakes.async_scene import TIMEOUT_S, AsyncScene, ReceivingInto, fails, takes, with_brokers
-from testkit.fakes.brokers import FakeBrokers, in_turn
+from testkit.fakes.brokers import FakeBrokers, in_sequence
 from testkit.raw.simple_requests import fetch, produce
 from testkit.scenes.server_in_trio import ServerInTrio, with_server
 
@@ -34,7 +34,7 @@ def generation_as_error(node_id: int, request: Any) -> HeartbeatResponse:
 
 def group_brokers() -> FakeBrokers:
     """Brokers that answer a Heartbeat with its own number."""
-    return FakeBrokers(answers={HeartbeatRequest: generation_as_error, ListGroupsRequest: in_turn(None)})
+    return FakeBrokers(answers={HeartbeatRequest: generation_as_error, ListGroupsRequest: in_sequence(None)})
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def brokers() -> FakeBrokers:
 
 
 async def beat(connection: AsyncBrokerConnection, number: int, **more: Any) -> None:
-    answer = await connection.ask(HeartbeatRequest("g", number), **more)
+    answer = await connection.call(HeartbeatRequest("g", number), **more)
     assert answer.error_code == number
 
 
@@ -101,7 +101,7 @@ def test_the_version_is_within_what_is_asked_for(brokers: FakeBrokers) -> None:
             with pytest.raises(VersionNotServed, match="node:1 does not serve Heartbeat 4 to 4"):
                 await beat(connection, 1, at_least=4)
             with pytest.raises(UnsupportedField):
-                await connection.ask(HeartbeatRequest("g", 1, group_instance_id="static"), at_most=1)
+                await connection.call(HeartbeatRequest("g", 1, group_instance_id="static"), at_most=1)
             assert connection.features == {"transaction.version": 2}
             await beat(connection, 2)
 
@@ -113,8 +113,8 @@ def test_a_request_without_an_answer_is_not_waited_for(brokers: FakeBrokers) -> 
 
     async def scenario(scene: AsyncScene) -> None:
         async with await scene.open() as connection:
-            assert await connection.ask(ProduceRequest(acks=0)) is None
-            assert await connection.ask(ProduceRequest(acks=1)) == ProduceResponse()
+            assert await connection.call(ProduceRequest(acks=0)) is None
+            assert await connection.call(ProduceRequest(acks=1)) == ProduceResponse()
 
     with_brokers(brokers, scenario)
     assert len(brokers.requests(ProduceRequest)) == 2
@@ -123,11 +123,11 @@ def test_a_request_without_an_answer_is_not_waited_for(brokers: FakeBrokers) -> 
 def test_a_large_request_goes_out_in_pieces(brokers: FakeBrokers) -> None:
     batches = [bytes([number]) * 100_000 for number in range(3)]
     data = [PartitionProduceData(number, batch) for number, batch in enumerate(batches)]
-    brokers.answers[ProduceRequest] = in_turn(ProduceResponse())
+    brokers.answers[ProduceRequest] = in_sequence(ProduceResponse())
 
     async def scenario(scene: AsyncScene) -> None:
         async with await scene.open() as connection:
-            await connection.ask(
+            await connection.call(
                 ProduceRequest(acks=1, topic_data=[TopicProduceData("t", partition_data=data)]), at_most=12
             )
 
@@ -172,11 +172,11 @@ def test_a_request_that_is_cancelled_half_way_closes_the_connection(brokers: Fak
         connection = await scene.open()
         scene.delay = lambda: 1.0
         async with trio.open_nursery() as askers:
-            askers.start_soon(partial(fails, beat, connection, 1, kind=ConnectionFailed, told=HALF_WAY))
+            askers.start_soon(partial(fails, beat, connection, 1, kind=ConnectionFailed, pattern=HALF_WAY))
             await wait_all_tasks_blocked()
             await beat_for(0.5, connection, 2)  # the broker reads it when it has answered
         assert connection.is_closed
-        await fails(beat, connection, 3, kind=ConnectionFailed, told=HALF_WAY)
+        await fails(beat, connection, 3, kind=ConnectionFailed, pattern=HALF_WAY)
 
     with_brokers(brokers, scenario, lockstep=True)
 
@@ -207,7 +207,7 @@ def test_an_asker_that_is_cancelled_already_sends_nothing(brokers: FakeBrokers) 
 
 
 def test_an_asker_that_is_cancelled_as_its_turn_comes_sends_nothing(brokers: FakeBrokers) -> None:
-    async def ask(connection: AsyncBrokerConnection, scope: trio.CancelScope) -> None:
+    async def call(connection: AsyncBrokerConnection, scope: trio.CancelScope) -> None:
         with scope:
             await beat(connection, 1)
 
@@ -216,7 +216,7 @@ def test_an_asker_that_is_cancelled_as_its_turn_comes_sends_nothing(brokers: Fak
         for _ in range(20):  # trio runs the two in either order
             scope = trio.CancelScope()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(ask, connection, scope)
+                nursery.start_soon(call, connection, scope)
                 await trio.lowlevel.checkpoint()
                 scope.cancel()
             assert scope.cancelled_caught
@@ -231,7 +231,7 @@ def test_whenever_askers_are_cancelled_the_others_get_their_own_answers(*, locks
     outcomes = {"sound": 0, "closed": 0}
 
     def run(chance: random.Random) -> None:
-        async def ask(connection: AsyncBrokerConnection, number: int) -> None:
+        async def call(connection: AsyncBrokerConnection, number: int) -> None:
             await trio.sleep(chance.uniform(0, 3))
             with trio.move_on_after(chance.choice([0.0, chance.uniform(0, 2), 100.0])):
                 try:
@@ -244,7 +244,7 @@ def test_whenever_askers_are_cancelled_the_others_get_their_own_answers(*, locks
             scene.delay = lambda: chance.uniform(0, 0.3)
             async with trio.open_nursery() as askers:
                 for number in range(12):
-                    askers.start_soon(ask, connection, number)
+                    askers.start_soon(call, connection, number)
             outcomes["closed" if connection.is_closed else "sound"] += 1
             if not connection.is_closed:
                 await beat(connection, 99)
@@ -262,18 +262,18 @@ def test_whenever_askers_are_cancelled_the_others_get_their_own_answers(*, locks
 
 
 def test_no_answer_in_time_closes_the_connection_for_all(brokers: FakeBrokers) -> None:
-    told = "node:1 did not answer ListGroups: it timed out"
+    pattern = "node:1 did not answer ListGroups: it timed out"
 
     async def scenario(scene: AsyncScene) -> None:
         connection = await scene.open()
         scene.delay = lambda: 100.0
         with takes(2.0):
             async with trio.open_nursery() as askers:
-                asks = partial(connection.ask, ListGroupsRequest(), timeout_s=2)
-                askers.start_soon(partial(fails, asks, kind=ConnectionFailed, told=told))
+                call_later = partial(connection.call, ListGroupsRequest(), timeout_s=2)
+                askers.start_soon(partial(fails, call_later, kind=ConnectionFailed, pattern=pattern))
                 await wait_all_tasks_blocked()
                 # Its answer would come behind the other.
-                await fails(beat, connection, 1, kind=ConnectionFailed, told=told)
+                await fails(beat, connection, 1, kind=ConnectionFailed, pattern=pattern)
         assert connection.is_closed
 
     with_brokers(brokers, scenario)
@@ -287,7 +287,7 @@ def test_an_answer_that_trickles_in_is_waited_for_no_longer_than_any(brokers: Fa
         await beat(connection, 1)
         scene.delay = lambda: TIMEOUT_S + 1
         with takes(TIMEOUT_S):
-            await fails(beat, connection, 2, kind=ConnectionFailed, told="did not answer Heartbeat: it timed out")
+            await fails(beat, connection, 2, kind=ConnectionFailed, pattern="did not answer Heartbeat: it timed out")
 
     with_brokers(brokers, scenario)
 
@@ -297,23 +297,23 @@ def test_cancelled_requests_that_are_never_answered_end_the_connection_in_time(b
         connection = await scene.open()
         for _ in range(3):
             with trio.move_on_after(0.5):
-                await connection.ask(ListGroupsRequest())
+                await connection.call(ListGroupsRequest())
         with takes(TIMEOUT_S):
-            await fails(beat, connection, 1, kind=ConnectionFailed, told="did not answer Heartbeat: it timed out")
+            await fails(beat, connection, 1, kind=ConnectionFailed, pattern="did not answer Heartbeat: it timed out")
 
     with_brokers(brokers, scenario)
     assert len(brokers.requests(ListGroupsRequest)) == 1  # the others waited for its answer
 
 
 def test_a_broker_that_hangs_up_is_told_to_all(brokers: FakeBrokers) -> None:
-    told = "node:1 did not answer Heartbeat: it closed the connection"
+    pattern = "node:1 did not answer Heartbeat: it closed the connection"
 
     async def scenario(scene: AsyncScene) -> None:
         connection = await scene.open()
         scene.delay = lambda: 1.0
         async with trio.open_nursery() as askers:
             for number in range(3):
-                askers.start_soon(partial(fails, beat, connection, number, kind=ConnectionFailed, told=told))
+                askers.start_soon(partial(fails, beat, connection, number, kind=ConnectionFailed, pattern=pattern))
             await wait_all_tasks_blocked()
             await scene.peers[0].aclose()
 
@@ -321,7 +321,7 @@ def test_a_broker_that_hangs_up_is_told_to_all(brokers: FakeBrokers) -> None:
 
 
 def test_closing_tells_those_who_wait(brokers: FakeBrokers) -> None:
-    fail = partial(fails, beat, kind=ConnectionFailed, told="the connection to node:1 is closed")
+    fail = partial(fails, beat, kind=ConnectionFailed, pattern="the connection to node:1 is closed")
 
     async def scenario(scene: AsyncScene) -> None:
         connection = await scene.open()
@@ -356,7 +356,9 @@ def test_answers_that_are_cut_short_anywhere_fail(brokers: FakeBrokers) -> None:
         for count in range(whole):
             scene.said.clear()
             scene.hangs_up_after_bytes = count
-            await fails(open_and_beat, scene, kind=ConnectionFailed, told="did not answer .*: it closed the connection")
+            await fails(
+                open_and_beat, scene, kind=ConnectionFailed, pattern="did not answer .*: it closed the connection"
+            )
         scene.said.clear()
         scene.hangs_up_after_bytes = whole
         await open_and_beat(scene)
@@ -365,13 +367,13 @@ def test_answers_that_are_cut_short_anywhere_fail(brokers: FakeBrokers) -> None:
 
 
 def test_an_answer_that_is_none_closes_the_connection(brokers: FakeBrokers) -> None:
-    brokers.answers[HeartbeatRequest] = in_turn(ListGroupsResponse())
+    brokers.answers[HeartbeatRequest] = in_sequence(ListGroupsResponse())
 
     async def scenario(scene: AsyncScene) -> None:
         connection = await scene.open()
         for number in range(2):
-            told = "what answers at node:1 is no Kafka broker in plain text: "
-            await fails(beat, connection, number, kind=NotABroker, told=told)
+            pattern = "what answers at node:1 is no Kafka broker in plain text: "
+            await fails(beat, connection, number, kind=NotABroker, pattern=pattern)
         assert connection.is_closed
 
     with_brokers(brokers, scenario)
@@ -393,7 +395,7 @@ def test_garbage_is_an_error_or_waited_for_in_vain(brokers: FakeBrokers, seed: i
             connection = await scene.open()
             scene.spoils = spoil
             try:
-                await connection.ask(HeartbeatRequest("g", 7))
+                await connection.call(HeartbeatRequest("g", 7))
             except ClientError as error:
                 assert isinstance(error, NotABroker | ConnectionFailed)  # noqa: PT017
                 assert connection.is_closed
@@ -408,15 +410,15 @@ def test_garbage_is_an_error_or_waited_for_in_vain(brokers: FakeBrokers, seed: i
 
 def test_a_broker_that_is_not_there_cannot_be_reached() -> None:
     port = free_port()
-    told = f"cannot reach 127.0.0.1:{port}: Connection refused"
+    pattern = f"cannot reach 127.0.0.1:{port}: Connection refused"
     opens = partial(AsyncBrokerConnection.open, ("127.0.0.1", port), connect=over_streams(connect))
-    trio.run(partial(fails, opens, kind=ConnectionFailed, told=told))
+    trio.run(partial(fails, opens, kind=ConnectionFailed, pattern=pattern))
 
 
 @pytest.mark.parametrize(
-    ("connects", "told"), [(False, "cannot reach node:1"), (True, "node:1 did not answer ApiVersions")]
+    ("connects", "pattern"), [(False, "cannot reach node:1"), (True, "node:1 did not answer ApiVersions")]
 )
-def test_connecting_takes_no_longer_than_it_may(brokers: FakeBrokers, told: str, *, connects: bool) -> None:
+def test_connecting_takes_no_longer_than_it_may(brokers: FakeBrokers, pattern: str, *, connects: bool) -> None:
     async def scenario(scene: AsyncScene) -> None:
         async def connect_or_hang(address: Address) -> ReceivingInto:
             if not connects:
@@ -426,7 +428,7 @@ def test_connecting_takes_no_longer_than_it_may(brokers: FakeBrokers, told: str,
         scene.delay = lambda: 100.0
         opens = partial(AsyncBrokerConnection.open, ("node", 1), 3, connect=connect_or_hang)
         with takes(3.0):
-            await fails(opens, kind=ConnectionFailed, told=f"{told}: it timed out")
+            await fails(opens, kind=ConnectionFailed, pattern=f"{pattern}: it timed out")
         if connects:
             with pytest.raises(trio.BrokenResourceError):  # it was closed
                 await scene.peers[0].send_all(b"late")
@@ -451,12 +453,12 @@ def test_a_broker_answers_a_waiting_fetch_and_the_requests_behind_it() -> None:
         ):
 
             async def wait_for(value: bytes) -> None:
-                answer = await consumer.ask(fetch(0, max_wait_ms=20_000), at_most=12)
+                answer = await consumer.call(fetch(0, max_wait_ms=20_000), at_most=12)
                 assert value in bytes(answer.responses[0].partitions[0].records)
 
             nursery.start_soon(wait_for, b"a value")
             await wait_all_tasks_blocked()
-            answer = await producer.ask(produce(b"a value", acks=-1), at_most=12)
+            answer = await producer.call(produce(b"a value", acks=-1), at_most=12)
             assert answer.responses[0].partition_responses[0].error_code == 0
 
     with_server(scenario)
@@ -467,8 +469,8 @@ def test_a_fetch_that_is_cancelled_leaves_the_connection_sound() -> None:
         async with await open_to(server) as connection:
             with takes(2.0):
                 with trio.move_on_after(0.5):
-                    await connection.ask(fetch(0, max_wait_ms=2_000), at_most=12)
-                answer = await connection.ask(produce(b"a value"), at_most=12)
+                    await connection.call(fetch(0, max_wait_ms=2_000), at_most=12)
+                answer = await connection.call(produce(b"a value"), at_most=12)
             assert answer.responses[0].partition_responses[0].error_code == 0
 
     with_server(scenario)
@@ -480,8 +482,8 @@ def test_large_answers_arrive_whole() -> None:
     async def scenario(server: ServerInTrio) -> None:
         async with await open_to(server) as connection:
             for value in values:
-                await connection.ask(produce(value, acks=0), at_most=12)
-            answer = await connection.ask(fetch(0, max_bytes=1 << 23), at_most=12)
+                await connection.call(produce(value, acks=0), at_most=12)
+            answer = await connection.call(fetch(0, max_bytes=1 << 23), at_most=12)
             records = bytes(answer.responses[0].partitions[0].records)
         assert [value in records for value in values] == [True] * 4
 
@@ -495,8 +497,8 @@ def test_a_server_that_stops_is_told() -> None:
         with trio.CancelScope(shield=True):
             for held in [*server.server.connections]:
                 held.close()
-            told = "did not answer Fetch: (it closed the connection|Connection reset by peer)"
-            await fails(connection.ask, fetch(0), at_most=12, kind=ConnectionFailed, told=told)
+            pattern = "did not answer Fetch: (it closed the connection|Connection reset by peer)"
+            await fails(connection.call, fetch(0), at_most=12, kind=ConnectionFailed, pattern=pattern)
 
     with_server(scenario)
 
@@ -505,8 +507,10 @@ def test_closing_ends_a_fetch_that_waits() -> None:
     async def scenario(server: ServerInTrio) -> None:
         connection = await open_to(server)
         async with trio.open_nursery() as nursery:
-            asks = partial(connection.ask, fetch(0, max_wait_ms=20_000), at_most=12)
-            nursery.start_soon(partial(fails, asks, kind=ConnectionFailed, told="the connection to .* is closed"))
+            call_later = partial(connection.call, fetch(0, max_wait_ms=20_000), at_most=12)
+            nursery.start_soon(
+                partial(fails, call_later, kind=ConnectionFailed, pattern="the connection to .* is closed")
+            )
             await wait_all_tasks_blocked()
             with takes(0):
                 connection.close()

@@ -31,7 +31,7 @@ from kwire.client.errors import (
 from kwire.client.exchange import MAX_REPLY_BYTES
 from kwire.client.transport import parse_addresses
 from kwire.testing import Broker
-from testkit.fakes.brokers import FakeBrokers, in_turn
+from testkit.fakes.brokers import FakeBrokers, in_sequence
 
 TIMEOUT_S = 10.0
 NEWEST = 5
@@ -230,7 +230,7 @@ def test_another_broker_tells_the_metadata_when_one_is_gone() -> None:
         cluster.metadata(None)
         brokers.down = {1}
         cluster.until_done(lambda: cluster.metadata(["t"]))
-        assert brokers.nodes_asked(MetadataRequest) == [1, 2]
+        assert brokers.receivers_of(MetadataRequest) == [1, 2]
         brokers.down = {1, 2}
         with pytest.raises(NoBrokerReached, match="cannot reach node:1.*; cannot reach node:2"):
             cluster.until_done(lambda: cluster.metadata(["t"]))
@@ -241,51 +241,51 @@ def found(error_code: int, node_id: int = 1) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(coordinators=[Coordinator("g", node_id, "node", node_id, error_code)])
 
 
-def ask_for_metadata(connection: BrokerConnection) -> str:
+def request_metadata(connection: BrokerConnection) -> str:
     connection.call(MetadataRequest(None))
     return connection.name
 
 
 def test_a_coordinator_that_is_not_there_yet_is_asked_for_again_and_then_kept() -> None:
     brokers = FakeBrokers()
-    brokers.answers[FindCoordinatorRequest] = in_turn(found(15), found(14), found(0, 2))
+    brokers.answers[FindCoordinatorRequest] = in_sequence(found(15), found(14), found(0, 2))
     with brokers.cluster() as cluster:
         for _ in range(2):
-            assert cluster.ask_coordinator(CoordinatorKind.GROUP, "g", ask_for_metadata) == "node:2"
+            assert cluster.call_coordinator(CoordinatorKind.GROUP, "g", request_metadata) == "node:2"
     assert brokers.clock.slept_s == [0.02, 0.04]
     assert [it.coordinator_keys for it in brokers.requests(FindCoordinatorRequest)] == [["g"]] * 3
 
 
 def test_a_coordinator_that_is_none_any_more_is_looked_up_again() -> None:
     brokers = FakeBrokers()
-    brokers.answers[FindCoordinatorRequest] = in_turn(found(0, 1), found(0, 2))
+    brokers.answers[FindCoordinatorRequest] = in_sequence(found(0, 1), found(0, 2))
 
-    def ask(connection: BrokerConnection) -> str:
+    def call(connection: BrokerConnection) -> str:
         if connection.name == "node:1":
             raise Refused("not here", ErrorCode.NOT_COORDINATOR)
         return connection.name
 
     with brokers.cluster() as cluster:
-        assert cluster.ask_coordinator(CoordinatorKind.GROUP, "g", ask) == "node:2"
+        assert cluster.call_coordinator(CoordinatorKind.GROUP, "g", call) == "node:2"
 
 
 def test_what_does_not_pass_is_not_asked_again() -> None:
     brokers = FakeBrokers()
-    brokers.answers[FindCoordinatorRequest] = in_turn(found(30))
+    brokers.answers[FindCoordinatorRequest] = in_sequence(found(30))
     with (
         brokers.cluster() as cluster,
         pytest.raises(Refused, match="no coordinator of group 'g': GROUP_AUTHORIZATION_FAILED"),
     ):
-        cluster.ask_coordinator(CoordinatorKind.GROUP, "g", ask_for_metadata)
+        cluster.call_coordinator(CoordinatorKind.GROUP, "g", request_metadata)
     assert brokers.clock.slept_s == []
 
 
 def test_what_does_not_pass_in_time_is_told() -> None:
     brokers = FakeBrokers()
-    brokers.answers[FindCoordinatorRequest] = in_turn(found(15))
+    brokers.answers[FindCoordinatorRequest] = in_sequence(found(15))
     with (
         brokers.cluster(timeout_s=3) as cluster,
         pytest.raises(Refused, match="COORDINATOR_NOT_AVAILABLE"),
     ):
-        cluster.ask_coordinator(CoordinatorKind.GROUP, "g", ask_for_metadata)
+        cluster.call_coordinator(CoordinatorKind.GROUP, "g", request_metadata)
     assert 2 < sum(brokers.clock.slept_s) <= 3

@@ -12,7 +12,7 @@ from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest
 
 from kwire.client.connection import BrokerConnection
 from kwire.client.errors import ConnectionFailed, NotABroker, VersionNotServed
-from testkit.fakes.brokers import FakeBrokers, in_turn
+from testkit.fakes.brokers import FakeBrokers, in_sequence
 
 
 def connected(brokers: FakeBrokers, timeout_s: float = 5.0) -> BrokerConnection:
@@ -53,7 +53,7 @@ def test_a_request_without_an_answer_is_not_waited_for(brokers: FakeBrokers) -> 
 def test_large_requests_go_out_in_pieces(brokers: FakeBrokers) -> None:
     batches = [bytes([number]) * 100_000 for number in range(3)]
     data = [PartitionProduceData(number, batch) for number, batch in enumerate(batches)]
-    brokers.answers[ProduceRequest] = in_turn(ProduceResponse())
+    brokers.answers[ProduceRequest] = in_sequence(ProduceResponse())
     with connected(brokers) as connection:
         connection.call(ProduceRequest(acks=1, topic_data=[TopicProduceData("t", partition_data=data)]), at_most=12)
     (request,) = brokers.requests(ProduceRequest)
@@ -74,7 +74,7 @@ def test_the_version_is_within_what_is_asked_for(brokers: FakeBrokers) -> None:
 
 
 def test_no_answer_in_time_closes_the_connection(brokers: FakeBrokers) -> None:
-    brokers.answers[ListGroupsRequest] = in_turn(None)
+    brokers.answers[ListGroupsRequest] = in_sequence(None)
     with connected(brokers, timeout_s=5) as connection:
         ticket = connection.send(HeartbeatRequest("g"))
         with pytest.raises(ConnectionFailed, match="did not answer ListGroups: it timed out"):
@@ -103,7 +103,7 @@ def test_a_broker_that_hangs_up_is_told(brokers: FakeBrokers) -> None:
 
 
 def test_a_reply_that_is_none_closes_the_connection(brokers: FakeBrokers) -> None:
-    brokers.answers[HeartbeatRequest] = in_turn(ListGroupsResponse())
+    brokers.answers[HeartbeatRequest] = in_sequence(ListGroupsResponse())
     with connected(brokers) as connection:
         for _ in range(2):
             with pytest.raises(NotABroker, match="what answers at node:1 is no Kafka broker in plain text: "):

@@ -23,7 +23,7 @@ from kwire_protocol.messages.offset_fetch import (
 from kwire.client.cluster import TopicPartition
 from kwire.client.errors import Refused, UnknownTopic
 from kwire.client.groups import CommittedOffset, commit_offsets, fetch_offsets
-from testkit.fakes.brokers import FakeBrokers, in_turn
+from testkit.fakes.brokers import FakeBrokers, in_sequence
 
 T0 = TopicPartition("t", 0)
 
@@ -46,7 +46,7 @@ def brokers() -> FakeBrokers:
 
 
 def test_a_coordinator_that_loads_or_moves_is_asked_again(brokers: FakeBrokers) -> None:
-    brokers.answers[OffsetCommitRequest] = in_turn(taken(14), taken(16), taken(15), taken(0))
+    brokers.answers[OffsetCommitRequest] = in_sequence(taken(14), taken(16), taken(15), taken(0))
     with brokers.cluster() as cluster:
         commit_offsets(cluster, "g", {T0: CommittedOffset(7, "m", 2)})
     assert len(brokers.requests(FindCoordinatorRequest)) == 4
@@ -58,7 +58,7 @@ def test_a_coordinator_that_loads_or_moves_is_asked_again(brokers: FakeBrokers) 
 
 @pytest.mark.parametrize("code", [22, 25, 27])
 def test_a_group_with_members_says_so(brokers: FakeBrokers, code: int) -> None:
-    brokers.answers[OffsetCommitRequest] = in_turn(taken(code))
+    brokers.answers[OffsetCommitRequest] = in_sequence(taken(code))
     with (
         brokers.cluster() as cluster,
         pytest.raises(Refused, match="group 'g' does not take the offset of t-0: it has members, and only they may"),
@@ -67,10 +67,10 @@ def test_a_group_with_members_says_so(brokers: FakeBrokers, code: int) -> None:
 
 
 def test_a_topic_that_only_the_coordinator_does_not_know_is_waited_for(brokers: FakeBrokers) -> None:
-    brokers.answers[OffsetCommitRequest] = in_turn(taken(3), taken(0))
+    brokers.answers[OffsetCommitRequest] = in_sequence(taken(3), taken(0))
     with brokers.cluster() as cluster:
         commit_offsets(cluster, "g", {T0: 7})
-        brokers.answers[OffsetCommitRequest] = in_turn(taken(3))
+        brokers.answers[OffsetCommitRequest] = in_sequence(taken(3))
         brokers.leaders.clear()
         with pytest.raises(UnknownTopic, match="there is no topic 't'"):
             commit_offsets(cluster, "g", {T0: 7})
@@ -79,12 +79,12 @@ def test_a_topic_that_only_the_coordinator_does_not_know_is_waited_for(brokers: 
 def test_nothing_to_commit_asks_nobody(brokers: FakeBrokers) -> None:
     with brokers.cluster() as cluster:
         commit_offsets(cluster, "g", {})
-    assert brokers.asked == []
+    assert brokers.received == []
 
 
 @pytest.mark.parametrize("not_yet", [fetched(88), fetched(0, group_code=14), fetched(0, group_code=16)])
 def test_offsets_that_cannot_be_told_yet_are_asked_for_again(brokers: FakeBrokers, not_yet: Any) -> None:
-    brokers.answers[OffsetFetchRequest] = in_turn(not_yet, fetched(0))
+    brokers.answers[OffsetFetchRequest] = in_sequence(not_yet, fetched(0))
     with brokers.cluster() as cluster:
         assert fetch_offsets(cluster, "g", [T0], require_stable=True) == {T0: CommittedOffset(5, "m", 3)}
     first, second = brokers.requests(OffsetFetchRequest)
@@ -94,20 +94,20 @@ def test_offsets_that_cannot_be_told_yet_are_asked_for_again(brokers: FakeBroker
 
 
 def test_all_offsets_of_a_group_are_asked_for_by_null(brokers: FakeBrokers) -> None:
-    brokers.answers[OffsetFetchRequest] = in_turn(fetched(0))
+    brokers.answers[OffsetFetchRequest] = in_sequence(fetched(0))
     with brokers.cluster() as cluster:
         assert fetch_offsets(cluster, "g") == {T0: CommittedOffset(5, "m", 3)}
     assert brokers.requests(OffsetFetchRequest)[0].groups[0].topics is None
 
 
 def test_what_may_not_be_told_is_refused(brokers: FakeBrokers) -> None:
-    brokers.answers[OffsetFetchRequest] = in_turn(fetched(0, group_code=30))
+    brokers.answers[OffsetFetchRequest] = in_sequence(fetched(0, group_code=30))
     with (
         brokers.cluster() as cluster,
         pytest.raises(Refused, match="offsets of group 'g' cannot be fetched: GROUP_AUTHORIZATION_FAILED"),
     ):
         fetch_offsets(cluster, "g")
-    brokers.answers[OffsetFetchRequest] = in_turn(fetched(29))
+    brokers.answers[OffsetFetchRequest] = in_sequence(fetched(29))
     with (
         brokers.cluster() as cluster,
         pytest.raises(Refused, match="offset of group 'g' in t-0 cannot be fetched: TOPIC_AUTHORIZATION_FAILED"),

@@ -74,7 +74,7 @@ def connected(brokers: FakeBrokers, machine: type[Counting] = Counting) -> Broke
 
 
 def kinds(brokers: FakeBrokers) -> list[type]:
-    return [type(request) for _, request in brokers.asked]
+    return [type(request) for _, request in brokers.received]
 
 
 def test_a_connection_is_introduced_before_its_first_request() -> None:
@@ -166,7 +166,7 @@ def test_tasks_share_one_login_and_its_repetition() -> None:
             await trio.sleep(9)
             async with trio.open_nursery() as nursery:
                 for _ in range(3):
-                    nursery.start_soon(connection.ask, HeartbeatRequest("g"))
+                    nursery.start_soon(connection.call, HeartbeatRequest("g"))
             assert door.heard == [b"1", b"2"] * 2
             assert kinds(scene.brokers).count(HeartbeatRequest) == 3
 
@@ -183,7 +183,7 @@ def test_a_task_that_is_refused_later_closes_the_connection() -> None:
         failures: list[Any] = []
         for _ in range(2):
             try:
-                await connection.ask(HeartbeatRequest("g"))
+                await connection.call(HeartbeatRequest("g"))
             except ClientError as error:
                 failures.append(error)
         assert connection.is_closed

@@ -14,7 +14,7 @@ from kwire_protocol.messages.metadata import MetadataRequest
 from kwire.client.errors import ConnectionFailed, Refused, UnknownTopic, VersionNotServed
 from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
 from testkit.fakes.brokers import FakeBrokers
-from testkit.fakes.listed_offsets import told
+from testkit.fakes.listed_offsets import response_of
 
 
 def leaders_answer(brokers: FakeBrokers, *, moved: int | None = None) -> None:
@@ -22,7 +22,7 @@ def leaders_answer(brokers: FakeBrokers, *, moved: int | None = None) -> None:
 
     def answer(node_id: int, request: Any) -> ListOffsetsResponse:
         leaders = brokers.leaders["t"]
-        return told(request, lambda index: (0, 10 * index) if leaders[index] == node_id else (6, -1))
+        return response_of(request, lambda index: (0, 10 * index) if leaders[index] == node_id else (6, -1))
 
     brokers.answers[ListOffsetsRequest] = answer
 
@@ -45,7 +45,7 @@ def test_only_what_moved_is_asked_for_again() -> None:
         cluster.topic("t")
         brokers.leaders["t"] = [1, 1, 1]
         assert list_offsets(cluster, "t", LATEST) == {0: 0, 1: 10, 2: 20}
-    assert brokers.nodes_asked(ListOffsetsRequest) == [1, 2, 1]
+    assert brokers.receivers_of(ListOffsetsRequest) == [1, 2, 1]
     again = brokers.requests(ListOffsetsRequest)[-1]
     assert [it.partition_index for it in again.topics[0].partitions] == [1]
     assert len(brokers.requests(MetadataRequest)) == 2
@@ -66,14 +66,16 @@ def test_a_leader_that_died_is_asked_again_where_it_went() -> None:
 
 def test_a_partition_without_so_young_a_record_is_left_out() -> None:
     brokers = FakeBrokers({"t": [1, 1]})
-    brokers.answers[ListOffsetsRequest] = lambda _, request: told(request, lambda index: (0, 5 if index else -1))
+    brokers.answers[ListOffsetsRequest] = lambda _, request: response_of(request, lambda index: (0, 5 if index else -1))
     with brokers.cluster() as cluster:
         assert list_offsets(cluster, "t", 1_700_000_000_000) == {1: 5}
 
 
 def test_what_does_not_pass_is_told_though_another_would_pass() -> None:
     brokers = FakeBrokers({"t": [1, 1]})
-    brokers.answers[ListOffsetsRequest] = lambda _, request: told(request, lambda index: (29 if index else 6, -1))
+    brokers.answers[ListOffsetsRequest] = lambda _, request: response_of(
+        request, lambda index: (29 if index else 6, -1)
+    )
     with brokers.cluster() as cluster:
         with pytest.raises(Refused, match="offsets of t-1 cannot be listed: TOPIC_AUTHORIZATION_FAILED"):
             list_offsets(cluster, "t", LATEST)
@@ -85,7 +87,7 @@ def test_a_topic_that_went_away_is_unknown() -> None:
 
     def gone(node_id: int, request: Any) -> ListOffsetsResponse:
         brokers.leaders.clear()
-        return told(request, lambda index: (3, -1))
+        return response_of(request, lambda index: (3, -1))
 
     brokers.answers[ListOffsetsRequest] = gone
     with brokers.cluster() as cluster, pytest.raises(UnknownTopic, match="there is no topic 't'"):

@@ -169,7 +169,7 @@ def sent(brokers: FakeBrokers) -> list[str]:
     """What transactions are made of, in order, with the version of each request's last one."""
     return [
         type(request).__name__.removesuffix("Request")
-        for _, request in brokers.asked
+        for _, request in brokers.received
         if isinstance(
             request,
             (
@@ -193,7 +193,7 @@ def test_batches_of_a_call_go_to_their_leaders_and_their_offsets_come_back() -> 
     assert producer.produce({A: records(b"1", b"2"), B: records(b"3")}) == {A: 0, B: 0}
     assert producer.produce({A: records(b"4"), B: []}) == {A: 10}
     assert (written.values(A), written.values(B)) == ([b"1", b"2", b"4"], [b"3"])
-    assert brokers.nodes_asked(ProduceRequest) == [1, 2, 1]
+    assert brokers.receivers_of(ProduceRequest) == [1, 2, 1]
     assert [(it.producer_id, it.producer_epoch, it.base_sequence) for it in written.headers(A)] == [
         (101, 0, 0),
         (101, 0, 2),
@@ -234,7 +234,7 @@ def test_only_what_was_not_written_is_sent_again() -> None:
     producer = Producer(brokers.cluster())
     written.troubles[ProduceRequest] = [NOT_LEADER]  # the first of two leaders that are asked
     assert producer.produce({A: records(b"1"), B: records(b"2")}) == {A: 0, B: 0}
-    assert brokers.nodes_asked(ProduceRequest) == [1, 2, 1]
+    assert brokers.receivers_of(ProduceRequest) == [1, 2, 1]
 
 
 def test_a_leader_that_moved_is_followed() -> None:

@@ -11,8 +11,8 @@ from kwire_protocol.messages.metadata import MetadataRequest
 
 from kwire.client.errors import ConnectionFailed, Refused, TopicExists
 from kwire.client.topics import NewTopic, create_topics
-from testkit.fakes.brokers import FakeBrokers, in_turn
-from testkit.fakes.listed_offsets import told
+from testkit.fakes.brokers import FakeBrokers, in_sequence
+from testkit.fakes.listed_offsets import response_of
 
 
 def created(**codes: int) -> CreateTopicsResponse:
@@ -29,8 +29,8 @@ def test_it_is_done_when_every_leader_answers() -> None:
 
     codes = iter([6, 6, 0])
     brokers.answers[MetadataRequest] = metadata
-    brokers.answers[CreateTopicsRequest] = in_turn(created(t=0))
-    brokers.answers[ListOffsetsRequest] = lambda _, request: told(request, lambda index: (next(codes), 0))
+    brokers.answers[CreateTopicsRequest] = in_sequence(created(t=0))
+    brokers.answers[ListOffsetsRequest] = lambda _, request: response_of(request, lambda index: (next(codes), 0))
     with brokers.cluster() as cluster:
         create_topics(cluster, [NewTopic("t", configs={"retention.ms": "5"})])
     assert len(brokers.clock.slept_s) == 3
@@ -41,8 +41,8 @@ def test_it_is_done_when_every_leader_answers() -> None:
 
 def test_only_what_is_not_created_is_asked_for_again() -> None:
     brokers = FakeBrokers({"a": [1], "b": [1]})
-    brokers.answers[CreateTopicsRequest] = in_turn(created(a=0, b=41), created(b=0))
-    brokers.answers[ListOffsetsRequest] = lambda _, request: told(request, lambda index: (0, 0))
+    brokers.answers[CreateTopicsRequest] = in_sequence(created(a=0, b=41), created(b=0))
+    brokers.answers[ListOffsetsRequest] = lambda _, request: response_of(request, lambda index: (0, 0))
     with brokers.cluster() as cluster:
         create_topics(cluster, [NewTopic("a"), NewTopic("b")])
     assert [[it.name for it in request.topics] for request in brokers.requests(CreateTopicsRequest)] == [
@@ -53,7 +53,7 @@ def test_only_what_is_not_created_is_asked_for_again() -> None:
 
 def test_a_topic_that_exists_or_is_refused_is_told() -> None:
     brokers = FakeBrokers()
-    brokers.answers[CreateTopicsRequest] = in_turn(created(t=36), created(t=40))
+    brokers.answers[CreateTopicsRequest] = in_sequence(created(t=36), created(t=40))
     with brokers.cluster() as cluster:
         with pytest.raises(TopicExists, match="topic 't' exists"):
             create_topics(cluster, [NewTopic("t")])
@@ -64,7 +64,7 @@ def test_a_topic_that_exists_or_is_refused_is_told() -> None:
 
 def test_what_may_have_been_done_is_not_asked_for_twice() -> None:
     brokers = FakeBrokers()
-    brokers.answers[CreateTopicsRequest] = in_turn(ConnectionResetError(104, "Connection reset by peer"))
+    brokers.answers[CreateTopicsRequest] = in_sequence(ConnectionResetError(104, "Connection reset by peer"))
     with brokers.cluster() as cluster, pytest.raises(ConnectionFailed, match="did not answer CreateTopics"):
         create_topics(cluster, [NewTopic("t")])
     assert len(brokers.requests(CreateTopicsRequest)) == 1

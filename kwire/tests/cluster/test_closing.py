@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testkit.cluster.told_cluster import create
+from testkit.cluster.scripted_cluster import create
 from testkit.worlds.replication.world import World
 
 

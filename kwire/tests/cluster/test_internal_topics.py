@@ -22,7 +22,7 @@ from kwire.names.topic_names import INTERNAL_TOPICS, internal_replication_factor
 from kwire.runtime.futures import at_once
 from kwire.share.coordinator.state import SharePartitionKey
 from kwire.testing import Cluster
-from testkit.cluster.told_cluster import ToldCluster
+from testkit.cluster.scripted_cluster import ScriptedCluster
 from testkit.raw.client import RawClient
 
 KEYS = {0: "group", 1: "transactional id", 2: SharePartitionKey("group", b"t" * 16, 0).text}
@@ -43,7 +43,7 @@ def test_the_table_names_settings_and_configurations_that_there_are(name: str) -
 
 
 def internal_topics(broker_count: int) -> list[InternalTopic]:
-    cluster = ToldCluster()
+    cluster = ScriptedCluster()
     brokers = [cluster.open(node_id) for node_id in range(1, broker_count + 1)]
     one = brokers[0]
     return [it.runtime.topic for it in (one.groups, one.transactions, one.share_state)]

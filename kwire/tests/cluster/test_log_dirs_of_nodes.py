@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kwire_protocol.wire import NULL_UUID
 
-from testkit.cluster.told_cluster import ToldCluster, create
+from testkit.cluster.scripted_cluster import ScriptedCluster, create
 from testkit.scenes.folder_scene import EIO
 
 
 def test_a_node_with_several_log_dirs_tells_where_replicas_are_that_another_one_has_placed() -> None:
-    cluster = ToldCluster()
+    cluster = ScriptedCluster()
     one, two = cluster.open(1), cluster.open(2, log_dirs=3)
     create(one, "t", 8)
     ids = [it.meta.directory_id for it in two.log_dirs.dirs]
@@ -24,7 +24,7 @@ def test_a_node_with_several_log_dirs_tells_where_replicas_are_that_another_one_
 
 
 def test_a_failed_log_dir_costs_a_broker_of_a_cluster_only_what_is_in_it() -> None:
-    cluster = ToldCluster()
+    cluster = ScriptedCluster()
     one, two = cluster.open(1), cluster.open(2, log_dirs=2)
     create(one, "t", 4)
     two.take_offline(two.log_dirs.dirs[0], EIO)

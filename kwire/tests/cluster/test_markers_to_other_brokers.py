@@ -25,8 +25,8 @@ from kwire.names.topic_names import TRANSACTION_STATE
 from kwire.replicas.partition import Partition
 from kwire.runtime.futures import Future
 from testkit.basics.futures import at_once
-from testkit.cluster.asking_each_other import AskingCluster, answering, handled
-from testkit.cluster.told_cluster import create
+from testkit.cluster.connected_cluster import ConnectedCluster, answering, handled
+from testkit.cluster.scripted_cluster import create
 
 SETTINGS = (
     "transaction.state.log.replication.factor=2",
@@ -42,7 +42,7 @@ T0, T1 = ("t", 0), ("t", 1)
 class Scene:
     """Two brokers. Node 1 coordinates all transactional ids, and leads t-0; node 2 leads t-1. Both have replicas."""
 
-    cluster: AskingCluster
+    cluster: ConnectedCluster
     producer: tuple[int, int] = (-1, -1)
 
     def init(self) -> None:
@@ -84,7 +84,7 @@ class Scene:
         added = handled(self.cluster.brokers[1], AddPartitionsToTxnRequest([], "id", *self.producer, topics), 3)
         assert added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
         there = self.produce(2, 1, sequence=sequence, version=PRODUCE - 1)
-        self.cluster.asked.pop().deliver()
+        self.cluster.in_flight.pop().deliver()
         assert self.produced(there) is ErrorCode.NONE
 
     def end_as_older(self) -> None:
@@ -110,7 +110,7 @@ class Scene:
 
 @pytest.fixture
 def scene() -> Iterator[Scene]:
-    cluster = AskingCluster()
+    cluster = ConnectedCluster()
     cluster.start(1, *SETTINGS)
     first = cluster.start(2, *SETTINGS)
     create(first, "t", 2, 2)
@@ -140,14 +140,14 @@ def test_each_leader_gets_its_markers_and_then_the_transaction_is_complete(scene
     scene.cluster.taken(WriteTxnMarkersRequest).deliver()
     assert ends(scene.partition(1, 2)) == (2, 2)
     assert scene.state() == ("CompleteCommit" if committed else "CompleteAbort")
-    assert scene.cluster.asked == []
+    assert scene.cluster.in_flight == []
 
 
 def test_what_is_local_asks_nobody(scene: Scene) -> None:
     assert scene.produced(scene.produce(1, 0)) is ErrorCode.NONE
     scene.end()
     assert scene.state() == "CompleteCommit"
-    assert scene.cluster.asked == []
+    assert scene.cluster.in_flight == []
 
 
 def test_a_marker_whose_answer_was_lost_is_written_again_which_does_no_harm(scene: Scene) -> None:
@@ -171,12 +171,12 @@ def test_a_leader_that_moves_between_the_decision_and_the_marker_gets_the_marker
     scene.cluster.elect("t", 1, 1)
     refused = late.handle().value
     assert refused.markers[0].topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    late.tell(refused)
+    late.respond(refused)
     assert scene.state() == "PrepareCommit"
     scene.try_again()
     assert scene.state() == "CompleteCommit"
     assert ends(scene.partition(1, 1)) == (2, 2)
-    assert scene.cluster.asked == []
+    assert scene.cluster.in_flight == []
 
 
 def test_a_late_answer_of_a_former_leader_has_no_effect(scene: Scene) -> None:
@@ -190,7 +190,7 @@ def test_a_late_answer_of_a_former_leader_has_no_effect(scene: Scene) -> None:
     assert scene.state() == "CompleteCommit"
     here = scene.produce(1, 1)
     assert scene.produced(here) is ErrorCode.NONE
-    late.tell(answer.value)
+    late.respond(answer.value)
     assert scene.state() == "Ongoing"
 
 
@@ -206,7 +206,7 @@ def test_a_late_answer_does_not_count_for_the_next_transaction_of_an_older_produ
     scene.cluster.elect("t", 1, 2)
     scene.write_as_older(sequence=1)
     scene.end_as_older()
-    late.tell(answer.value)
+    late.respond(answer.value)
     assert scene.state() == "PrepareCommit"
     scene.cluster.deliver_all()
     assert scene.state() == "CompleteCommit"
@@ -218,7 +218,7 @@ def test_a_partition_of_this_broker_that_is_offline_is_tried_again_and_nobody_is
     scene.end()
     scene.try_again()
     assert scene.state() == "PrepareCommit"
-    assert scene.cluster.asked == []
+    assert scene.cluster.in_flight == []
 
 
 def test_a_topic_that_was_deleted_needs_no_marker(scene: Scene) -> None:
@@ -230,7 +230,7 @@ def test_a_topic_that_was_deleted_needs_no_marker(scene: Scene) -> None:
     )
     answer = lost.handle().value
     assert answer.markers[0].topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    lost.tell(answer)
+    lost.respond(answer)
     assert scene.state() == "PrepareCommit"
     scene.try_again()
     assert scene.state() == "CompleteCommit"
@@ -245,7 +245,7 @@ def test_a_coordinator_that_moves_has_the_new_one_write_the_markers_and_the_old_
     scene.cluster.elect(TRANSACTION_STATE, 0, 2)
     old = scene.cluster.led(TRANSACTION_STATE, 0, 1)
     end = old.log_end_offset
-    late.tell(answer.value)
+    late.respond(answer.value)
     scene.settle()
     assert old.log_end_offset == end
     with pytest.raises(KafkaError) as refused:
@@ -281,21 +281,21 @@ def test_a_partition_joins_the_transaction_before_its_first_batch_is_appended(sc
     waiting = scene.produce(2, 1)
     assert not waiting.is_set
     assert scene.partition(1, 2).log_end_offset == 0
-    asked = scene.cluster.taken(AddPartitionsToTxnRequest)
-    (transaction,) = asked.request.transactions
-    assert (asked.node_id, transaction.transactional_id, transaction.verify_only) == (1, "id", False)
-    asked.deliver()
+    sent = scene.cluster.taken(AddPartitionsToTxnRequest)
+    (transaction,) = sent.request.transactions
+    assert (sent.node_id, transaction.transactional_id, transaction.verify_only) == (1, "id", False)
+    sent.deliver()
     assert scene.produced(waiting) is ErrorCode.NONE
     assert scene.state() == "Ongoing"
     assert scene.produced(scene.produce(2, 1, sequence=1)) is ErrorCode.NONE
-    assert scene.cluster.asked == []
+    assert scene.cluster.in_flight == []
 
 
 def test_an_older_producer_has_its_partition_verified_only(scene: Scene) -> None:
     waiting = scene.produce(2, 1, version=PRODUCE - 1)
-    asked = scene.cluster.taken(AddPartitionsToTxnRequest)
-    assert asked.request.transactions[0].verify_only
-    asked.deliver()
+    sent = scene.cluster.taken(AddPartitionsToTxnRequest)
+    assert sent.request.transactions[0].verify_only
+    sent.deliver()
     assert scene.produced(waiting) is ErrorCode.TRANSACTION_ABORTABLE
     assert scene.state() == "Empty"
 
@@ -347,8 +347,8 @@ def test_a_coordinator_that_moved_here_during_the_pause_has_the_producer_try_aga
     scene.write()
     scene.end()
     waiting = scene.produce(2, 1)
-    marker, asked = scene.cluster.asked
-    asked.deliver()
+    marker, sent = scene.cluster.in_flight
+    sent.deliver()
     scene.cluster.replicate(TRANSACTION_STATE, 0, source=1, target=2)
     scene.cluster.elect(TRANSACTION_STATE, 0, 2)
     scene.cluster.pauses.pop().set(None)

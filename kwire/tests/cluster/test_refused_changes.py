@@ -15,7 +15,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire.cluster.service import RECORDED_LATER_S, record_later
 from kwire.metadata.service import MetadataService
 from kwire.node.broker import Broker
-from testkit.cluster.told_cluster import ToldCluster, create
+from testkit.cluster.scripted_cluster import ScriptedCluster, create
 from testkit.scenes.folder_scene import EIO
 
 
@@ -59,7 +59,7 @@ def while_it_tries_again(broker: Broker, scenario: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize("refusals", [1, 3])
 def test_a_node_comes_into_service_although_its_first_attempts_were_refused(refusals: int) -> None:
-    cluster = ToldCluster()
+    cluster = ScriptedCluster()
     one, two = cluster.open(1), cluster.open(2, serves=False)
     refuse(two, refusals)
 
@@ -75,7 +75,7 @@ def test_a_node_comes_into_service_although_its_first_attempts_were_refused(refu
 
 
 def test_a_node_that_has_ended_is_fenced_although_the_first_attempt_was_refused() -> None:
-    cluster = ToldCluster()
+    cluster = ScriptedCluster()
     one, _ = cluster.open(1), cluster.open(2)
     refuse(one, 1)
 
@@ -94,7 +94,7 @@ def replicas_in_sync(of: Broker) -> list[list[int]]:
 
 @pytest.mark.parametrize("refusals", [0, 1, 3])
 def test_a_failed_log_dir_is_given_up_although_the_first_attempts_were_refused(refusals: int) -> None:
-    cluster = ToldCluster()
+    cluster = ScriptedCluster()
     one, two = cluster.open(1), cluster.open(2, log_dirs=2)
     create(one, "t", 2, replication_factor=2)
     refuse(two, refusals)

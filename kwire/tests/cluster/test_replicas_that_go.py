@@ -23,7 +23,7 @@ from kwire.runtime.futures import Future, drive
 from kwire.runtime.loop import Loop
 from kwire.runtime.workers import Worker
 from testkit.basics.futures import at_once
-from testkit.cluster.told_cluster import ToldCluster, create
+from testkit.cluster.scripted_cluster import ScriptedCluster, create
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class HeldLoop(Loop):
 @pytest.mark.parametrize("topic", [CONSUMER_OFFSETS, TRANSACTION_STATE])
 @pytest.mark.parametrize("is_deleted", [False, True])
 def test_there_is_no_coordinator_from_the_turn_on_in_which_its_replica_goes(topic: str, is_deleted: bool) -> None:
-    cluster = ToldCluster()
+    cluster = ScriptedCluster()
     for node_id in (1, 2):
         cluster.open(node_id, *SETTINGS)
     at_once(_runtime(cluster.brokers[1], topic).partition_of("name"))
@@ -79,7 +79,7 @@ def test_there_is_no_coordinator_from_the_turn_on_in_which_its_replica_goes(topi
 
 @pytest.mark.parametrize("is_deleted", [False, True])
 def test_a_replica_is_not_moved_to_another_log_dir_any_more_when_it_leaves_the_node(is_deleted: bool) -> None:
-    cluster = ToldCluster()
+    cluster = ScriptedCluster()
     broker = cluster.open(1, log_dirs=2)
     cluster.open(2)
     create(broker, "t", 1, 2)

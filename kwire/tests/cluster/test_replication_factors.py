@@ -9,7 +9,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire.metadata.controller.topics.auto_created_topics import auto_create_topic
 from kwire.names.topic_names import INTERNAL_TOPICS
 from kwire.runtime.futures import at_once
-from testkit.cluster.told_cluster import ToldCluster
+from testkit.cluster.scripted_cluster import ScriptedCluster
 from testkit.scenes.folder_scene import new_disks, open_broker
 
 OFFSETS = "__consumer_offsets"
@@ -22,7 +22,7 @@ def test_a_broker_that_is_alone_needs_no_other_for_its_internal_topics() -> None
 
 
 def test_a_cluster_has_no_coordinators_before_there_are_enough_brokers() -> None:
-    cluster = ToldCluster()
+    cluster = ScriptedCluster()
     one = cluster.open(1)
     cluster.open(2)
     with pytest.raises(KafkaError, match="replication factor of 3 cannot be reached because only 2") as refused:
@@ -35,7 +35,7 @@ def test_a_cluster_has_no_coordinators_before_there_are_enough_brokers() -> None
 
 @pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
 def test_an_internal_topic_is_created_while_one_of_three_brokers_is_away(name: str) -> None:
-    cluster = ToldCluster()
+    cluster = ScriptedCluster()
     brokers = {node_id: cluster.open(node_id) for node_id in (1, 2, 3)}
     brokers[3].close()
     at_once(brokers[1].metadata.change(auto_create_topic, name))

@@ -38,8 +38,8 @@ from kwire.metadata.image import ConfigResourceType
 from kwire.node.broker import Broker
 from kwire.replicas.roles import Absent
 from testkit.basics.futures import at_once
-from testkit.cluster.asking_each_other import AskingCluster, handled
-from testkit.cluster.told_cluster import create
+from testkit.cluster.connected_cluster import ConnectedCluster, handled
+from testkit.cluster.scripted_cluster import create
 
 E = ErrorCode
 SETTINGS = (
@@ -51,9 +51,9 @@ SETTINGS = (
 
 
 @pytest.fixture
-def cluster() -> Iterator[AskingCluster]:
+def cluster() -> Iterator[ConnectedCluster]:
     """Two brokers; each leads one partition of topic `t`, which has one replica."""
-    cluster = AskingCluster()
+    cluster = ConnectedCluster()
     cluster.start(1, *SETTINGS)
     create(cluster.start(2, *SETTINGS), "t", 2)
     at_once(cluster.brokers[1].groups.runtime.topic.ensure())
@@ -63,20 +63,20 @@ def cluster() -> Iterator[AskingCluster]:
         broker.close()
 
 
-def parts(cluster: AskingCluster, topic: str, index: int) -> tuple[Broker, Broker]:
+def parts(cluster: ConnectedCluster, topic: str, index: int) -> tuple[Broker, Broker]:
     """The broker that leads the partition, and the other one."""
     leader = cluster.brokers[1].metadata.image.topics[topic].partitions[index].leader
     return cluster.brokers[leader], cluster.brokers[3 - leader]
 
 
 @pytest.mark.parametrize("key_type", [0, 1])
-def test_all_brokers_name_the_same_coordinator(cluster: AskingCluster, key_type: int) -> None:
+def test_all_brokers_name_the_same_coordinator(cluster: ConnectedCluster, key_type: int) -> None:
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"])
     found = {handled(it, request).coordinators[0].node_id for it in cluster.brokers.values()}
     assert len(found) == 1
 
 
-def test_only_the_coordinator_of_a_group_answers_for_it(cluster: AskingCluster) -> None:
+def test_only_the_coordinator_of_a_group_answers_for_it(cluster: ConnectedCluster) -> None:
     coordinator, other = parts(cluster, "__consumer_offsets", 0)
     assert handled(other, DescribeGroupsRequest(["g"])).groups[0].error_code == E.NOT_COORDINATOR
     assert handled(other, DeleteGroupsRequest(["g"])).results[0].error_code == E.NOT_COORDINATOR
@@ -86,7 +86,7 @@ def test_only_the_coordinator_of_a_group_answers_for_it(cluster: AskingCluster) 
         assert handled(broker, ListGroupsRequest()).error_code == E.NONE
 
 
-def test_only_the_coordinator_of_a_transactional_id_answers_for_it(cluster: AskingCluster) -> None:
+def test_only_the_coordinator_of_a_transactional_id_answers_for_it(cluster: ConnectedCluster) -> None:
     coordinator, other = parts(cluster, "__transaction_state", 0)
     assert handled(other, InitProducerIdRequest("id", 1000), 5).error_code == E.NOT_COORDINATOR
     assert handled(other, EndTxnRequest("id", 1, 0)).error_code == E.NOT_COORDINATOR
@@ -97,21 +97,21 @@ def test_only_the_coordinator_of_a_transactional_id_answers_for_it(cluster: Aski
     assert [len(it) for it in listed] == [1, 0]
 
 
-def test_a_transaction_takes_a_group_of_any_broker(cluster: AskingCluster) -> None:
+def test_a_transaction_takes_a_group_of_any_broker(cluster: ConnectedCluster) -> None:
     coordinator, _ = parts(cluster, "__transaction_state", 0)
     producer = handled(coordinator, InitProducerIdRequest("id", 1000), 5)
     request = AddOffsetsToTxnRequest("id", producer.producer_id, producer.producer_epoch, "g")
     assert handled(coordinator, request).error_code == E.NONE
 
 
-def test_producer_ids_of_all_brokers_differ(cluster: AskingCluster) -> None:
+def test_producer_ids_of_all_brokers_differ(cluster: ConnectedCluster) -> None:
     found = [
         handled(it, InitProducerIdRequest(None, 1000), 5).producer_id for it in cluster.brokers.values() for _ in "ab"
     ]
     assert len(set(found)) == 4
 
 
-def test_only_the_leader_deletes_records_and_describes_producers(cluster: AskingCluster) -> None:
+def test_only_the_leader_deletes_records_and_describes_producers(cluster: ConnectedCluster) -> None:
     _, other = parts(cluster, "t", 0)
     deleted = handled(other, DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 0)])], 1000))
     assert deleted.topics[0].partitions[0].error_code == E.NOT_LEADER_OR_FOLLOWER
@@ -119,7 +119,7 @@ def test_only_the_leader_deletes_records_and_describes_producers(cluster: Asking
     assert described.topics[0].partitions[0].error_code == E.NOT_LEADER_OR_FOLLOWER
 
 
-def test_log_dirs_are_those_of_the_broker_that_is_asked(cluster: AskingCluster) -> None:
+def test_log_dirs_are_those_of_the_broker_that_is_asked(cluster: ConnectedCluster) -> None:
     leader, other = parts(cluster, "t", 0)
     path = next(iter(other.log_dirs)).path
     moved = handled(other, AlterReplicaLogDirsRequest([AlterReplicaLogDir(path, [AlterReplicaLogDirTopic("t", [0])])]))
@@ -131,13 +131,13 @@ def test_log_dirs_are_those_of_the_broker_that_is_asked(cluster: AskingCluster) 
 
 
 @pytest.mark.parametrize("kind", [ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER])
-def test_a_brokers_configuration_is_asked_of_that_broker(cluster: AskingCluster, kind: ConfigResourceType) -> None:
+def test_a_brokers_configuration_is_asked_of_that_broker(cluster: ConnectedCluster, kind: ConfigResourceType) -> None:
     request = DescribeConfigsRequest([DescribeConfigsResource(kind, "2")])
     answers = [handled(cluster.brokers[it], request).results[0].error_code for it in (1, 2)]
     assert answers == [E.INVALID_REQUEST, E.NONE]
 
 
-def test_a_brokers_configuration_is_changed_by_that_broker_and_a_default_by_any(cluster: AskingCluster) -> None:
+def test_a_brokers_configuration_is_changed_by_that_broker_and_a_default_by_any(cluster: ConnectedCluster) -> None:
     def change(name: str) -> IncrementalAlterConfigsRequest:
         setting = AlterableConfig("log.cleaner.threads", 0, "2")
         return IncrementalAlterConfigsRequest([AlterConfigsResource(ConfigResourceType.BROKER, name, [setting])])
@@ -151,7 +151,7 @@ def test_a_brokers_configuration_is_changed_by_that_broker_and_a_default_by_any(
         assert broker.metadata.configs.dynamic_default == {"log.cleaner.threads": "2", "min.insync.replicas": "1"}
 
 
-def test_replicas_of_a_broker_that_is_out_of_service_are_offline(cluster: AskingCluster) -> None:
+def test_replicas_of_a_broker_that_is_out_of_service_are_offline(cluster: ConnectedCluster) -> None:
     create(cluster.brokers[1], "both", 1, 2)
     asked = MetadataRequest([MetadataRequestTopic(name="both")])
     described = DescribeTopicPartitionsRequest([DescribedTopic("both")])
@@ -169,7 +169,7 @@ def test_replicas_of_a_broker_that_is_out_of_service_are_offline(cluster: Asking
     assert handled(cluster.brokers[1], asked, 12).controller_id == 1
 
 
-def test_a_coordinator_whose_folder_here_is_broken_is_found_if_another_broker_leads(cluster: AskingCluster) -> None:
+def test_a_coordinator_whose_folder_here_is_broken_is_found_if_another_broker_leads(cluster: ConnectedCluster) -> None:
     coordinator, other = parts(cluster, "__consumer_offsets", 0)
     name = coordinator.groups.runtime.topic.name
     places = other.partitions.by_name[name]

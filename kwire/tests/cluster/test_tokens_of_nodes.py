@@ -11,7 +11,7 @@ from kwire.node.broker import Broker
 from kwire.security.delegation_tokens import hmac_of
 from kwire.security.principal import Principal
 from testkit.basics.futures import at_once
-from testkit.cluster.told_cluster import ToldCluster
+from testkit.cluster.scripted_cluster import ScriptedCluster
 
 ALICE = Principal("User", "alice")
 KEY = "delegation.token.secret.key=key"
@@ -25,7 +25,7 @@ def made_at(broker: Broker) -> tuple[str, bytes]:
 
 
 def test_a_token_that_one_node_made_is_known_to_the_other_by_its_secret() -> None:
-    cluster = ToldCluster()
+    cluster = ScriptedCluster()
     one, other = cluster.open(1, KEY), cluster.open(2, KEY)
     first_id, first = made_at(one)
     tokens = other.metadata.delegation_tokens  # From now on it follows.
@@ -39,7 +39,7 @@ def test_a_token_that_one_node_made_is_known_to_the_other_by_its_secret() -> Non
 
 
 def test_the_controller_removes_tokens_that_have_expired() -> None:
-    cluster = ToldCluster()
+    cluster = ScriptedCluster()
     controller, other = cluster.open(1, KEY), cluster.open(2, KEY)
     expired = DelegationTokenRecord("User:alice", "User:alice", [], 1, 2, 2, "expired")
     at_once(other.metadata.change(lambda _: ([expired], None)))

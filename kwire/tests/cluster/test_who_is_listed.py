@@ -7,8 +7,8 @@ from kwire_protocol.messages.metadata import MetadataRequest
 
 from kwire.node.broker import Broker
 from testkit.basics.futures import at_once
-from testkit.cluster.asking_each_other import handled
-from testkit.cluster.told_cluster import ToldCluster
+from testkit.cluster.connected_cluster import handled
+from testkit.cluster.scripted_cluster import ScriptedCluster
 
 
 def listed(broker: Broker) -> list[int]:
@@ -27,7 +27,7 @@ def begin_stop(broker: Broker) -> None:
 
 
 def test_the_last_node_lists_itself_until_it_has_stopped() -> None:
-    cluster = ToldCluster()
+    cluster = ScriptedCluster()
     one, two = cluster.open(1), cluster.open(2)
     assert listed(one) == [1, 2]
     begin_stop(two)
@@ -38,7 +38,7 @@ def test_the_last_node_lists_itself_until_it_has_stopped() -> None:
 
 
 def test_the_first_node_lists_itself_before_it_is_in_service() -> None:
-    cluster = ToldCluster()
+    cluster = ScriptedCluster()
     one = cluster.open(1, serves=False)
     assert listed(one) == [1]
     assert one.member is not None
@@ -47,7 +47,7 @@ def test_the_first_node_lists_itself_before_it_is_in_service() -> None:
 
 
 def test_a_node_that_others_have_taken_out_of_service_lists_them() -> None:
-    cluster = ToldCluster()
+    cluster = ScriptedCluster()
     cluster.open(1)
     two = cluster.open(2, serves=False)
     assert listed(two) == [1]

@@ -10,7 +10,7 @@ from kwire_protocol.errors import ErrorCode
 
 from kwire.transactions.records import TransactionChange
 from testkit.mutants.changes import Change, Function, Mutant, always, instead, without
-from testkit.mutants.lives import Lives, assert_has_a_place
+from testkit.mutants.lives import Lives, assert_has_a_target
 from testkit.mutants.replays import MARKERS_ABORT, PENDING_OFFSETS_COUNT, RESUME
 from testkit.worlds.exactly_once.machine import ExactlyOnceMachine
 
@@ -275,7 +275,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize("mistaken", MISTAKES, ids=lambda mutant: mutant.name)
 def test_a_mistake_finds_its_place(mistaken: Mutant) -> None:
-    assert_has_a_place(mistaken.change)
+    assert_has_a_target(mistaken.change)
 
 
 @pytest.mark.soak

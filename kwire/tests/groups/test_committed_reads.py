@@ -27,7 +27,7 @@ from kwire.config.server import load_config
 from kwire.handlers.apis import APIS
 from kwire.node.broker import Broker
 from testkit.metadata.harness import FakeClock, context
-from testkit.scenes.asking.asked_broker import AskedBroker
+from testkit.scenes.direct.broker_driver import BrokerDriver
 from testkit.scenes.internal_topics import create_internal_topics
 
 
@@ -61,11 +61,11 @@ class Scene:
         clock = FakeClock()
         config = load_config(settings=["log.flush.interval.messages=1"])
         self.broker = Broker.open(config, MemoryDisk(), clock)
-        self.asked = AskedBroker(self.broker, clock)
+        self.driver = BrokerDriver(self.broker, clock)
         create_internal_topics(self.broker)
-        self.asked.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000), 7)
+        self.driver.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000), 7)
         self.commit(1)
-        self.asked.flush()
+        self.driver.flush()
 
     def commit(self, offset: int) -> Asked:
         partitions = [OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)]
@@ -94,7 +94,7 @@ def test_an_offset_is_told_once_it_is_committed(version: int) -> None:
     fetch = scene.fetch(version)
     assert not commit.is_answered
     assert not fetch.is_answered
-    scene.asked.flush()
+    scene.driver.flush()
     fetch.go_on()
     assert told(fetch.answer, version) == (ErrorCode.NONE, 2)
 

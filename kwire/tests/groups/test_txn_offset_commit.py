@@ -101,7 +101,7 @@ def test_nothing_is_appended_before_the_coordinator_has_said_yes() -> None:
             assert (partition.log_end_offset, await stable_offset(kwire)) == (before, 1)
             future.set(None)
         assert errors(answers[0]) == {("t", 0): ErrorCode.NONE}
-        assert [asked.adds for asked in transactions.asked] == [True]
+        assert [it.adds for it in transactions.enlistments] == [True]
         assert (partition.log_end_offset, await stable_offset(kwire)) == (before + 1, UNSTABLE)
 
     with_broker(scenario)
@@ -125,7 +125,7 @@ def test_when_a_marker_comes_while_the_coordinator_is_asked_it_is_asked_again(sa
             end_transaction(kwire.broker, committed=True)
             future.set(None)
         assert errors(answers[0]) == {("t", 0): said}
-        assert len(transactions.asked) == 2
+        assert len(transactions.enlistments) == 2
         assert await stable_offset(kwire) == (-1 if said else UNSTABLE)
 
     with_broker(scenario)

@@ -184,7 +184,7 @@ class OffsetsMachine(RuleBasedStateMachine):
     def nothing_empty_is_kept(self) -> None:
         if hasattr(self, "driver") and not any(self.model.pending.values()):
             pending = self.driver.shard._offsets.pending
-            assert (pending._by_group, pending._places) == ({}, {})
+            assert (pending._by_group, pending._by_producer) == ({}, {})
 
 
 def seen(shard: GroupShard) -> dict[Place, int | ErrorCode]:

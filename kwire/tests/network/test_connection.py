@@ -56,7 +56,7 @@ def values_of(batches: memoryview) -> list[bytes | None]:
 
 def test_requests_that_arrive_together_are_answered_in_order(broker: Broker) -> None:
     with RawClient(broker.address) as client:
-        client.ask(*((produce(b"%d" % i), 9) for i in range(200)))
+        client.send_requests(*((produce(b"%d" % i), 9) for i in range(200)))
         for i in range(200):
             assert client.answer().responses[0].partition_responses[0].base_offset == i
 
@@ -80,7 +80,7 @@ def test_what_was_produced_is_fetched_whole_even_when_it_is_large(broker: Broker
 
 def test_a_waiting_fetch_is_answered_by_the_append_it_waits_for(broker: Broker) -> None:
     with RawClient(broker.address) as consumer, RawClient(broker.address) as producer:
-        consumer.ask((fetch(0, max_wait_ms=LONG_MS), 12))
+        consumer.send_requests((fetch(0, max_wait_ms=LONG_MS), 12))
         began = time.monotonic()
         producer.call(produce(b"news"), 9)
         answer = consumer.answer()
@@ -90,7 +90,7 @@ def test_a_waiting_fetch_is_answered_by_the_append_it_waits_for(broker: Broker) 
 
 def test_a_waiting_fetch_waits_for_min_bytes(broker: Broker) -> None:
     with RawClient(broker.address) as consumer, RawClient(broker.address) as producer:
-        consumer.ask((fetch(0, max_wait_ms=LONG_MS, min_bytes=1000), 12))
+        consumer.send_requests((fetch(0, max_wait_ms=LONG_MS, min_bytes=1000), 12))
         for _ in range(2):
             producer.call(produce(b"x" * 500), 9)
         answer = consumer.answer()
@@ -107,15 +107,15 @@ def test_a_waiting_fetch_is_answered_empty_when_its_time_is_over(broker: Broker)
 def test_a_waiting_fetch_does_not_hold_up_the_next_request_of_its_connection(broker: Broker) -> None:
     with RawClient(broker.address) as client:
         began = time.monotonic()
-        client.ask((fetch(0, max_wait_ms=LONG_MS), 12))
-        client.ask((list_end(), 6))
+        client.send_requests((fetch(0, max_wait_ms=LONG_MS), 12))
+        client.send_requests((list_end(), 6))
         assert [type(client.answer()) for _ in range(2)] == [FetchResponse, ListOffsetsResponse]
         assert time.monotonic() - began < LONG_MS / 2000
 
 
 def test_replies_before_a_waiting_fetch_are_not_held_back(broker: Broker) -> None:
     with RawClient(broker.address, timeout_s=LONG_MS / 2000) as client:
-        client.ask((list_end(), 6), (fetch(0, max_wait_ms=LONG_MS), 12))
+        client.send_requests((list_end(), 6), (fetch(0, max_wait_ms=LONG_MS), 12))
         assert isinstance(client.answer(), ListOffsetsResponse)
 
 
@@ -129,13 +129,13 @@ def test_a_fetch_in_the_middle_of_a_batch_gets_the_whole_batch_whatever_the_limi
 
 def test_a_produce_without_acknowledgement_has_no_answer(broker: Broker) -> None:
     with RawClient(broker.address) as client:
-        client.ask((produce(b"silent", acks=0), 9))
+        client.send_requests((produce(b"silent", acks=0), 9))
         assert client.call(list_end(), 6).topics[0].partitions[0].offset == 1
 
 
 def test_a_failed_produce_without_acknowledgement_closes_the_connection(broker: Broker) -> None:
     with RawClient(broker.address) as client:
-        client.ask((produce(b"lost", topic="nowhere", acks=0), 9))
+        client.send_requests((produce(b"lost", topic="nowhere", acks=0), 9))
         assert client.is_closed_by_peer()
 
 
@@ -237,7 +237,7 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
 
 def begin_to_wait(client: RawClient, *waiting: tuple[ApiMessage, int]) -> None:
     """Sends a request that waits. When the one before it is answered, it does: replies leave before any waiting."""
-    client.ask((list_end(), 6), *waiting)
+    client.send_requests((list_end(), 6), *waiting)
     client.answer()
 
 
@@ -284,7 +284,7 @@ def test_a_stop_waits_neither_for_fetches_nor_for_joins(broker: Broker) -> None:
         member.call(find_coordinator(), 0)
         for client in (member, joining):
             begin_to_wait(client, (join(rebalance_timeout_ms=LONGER_THAN_A_STOP_MAY_TAKE_MS), 3))
-        joining.ask((list_end(), 6))
+        joining.send_requests((list_end(), 6))
         broker.stop()
         for client in (consumer, joining):
             with pytest.raises(ConnectionClosed):

@@ -16,7 +16,7 @@ from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffse
 from testkit.raw.client import RawClient
 from testkit.raw.fuzz.driver import SLOWEST_ROUND_S, Fuzzer, HealthyClient, ensure_topic, topic_id
 from testkit.raw.fuzz.frames import FrameMaker
-from testkit.raw.fuzz.requests import Surroundings
+from testkit.raw.fuzz.requests import TopicNames
 from testkit.servers.broker_process import BrokerProcess
 
 MIB = 1024 * 1024
@@ -47,13 +47,13 @@ def assert_calm_log(broker: BrokerProcess, attacks: int, closed: int) -> None:
         assert len(line) <= 1000, line
 
 
-def surroundings_of(broker: BrokerProcess) -> Surroundings:
+def names_of(broker: BrokerProcess) -> TopicNames:
     """Topics to be named in attacks; made again if an attack has deleted them."""
     with RawClient(broker.address) as client:
         for name, configs in TOPICS.items():
             ensure_topic(client, name, configs)
         ids = tuple(topic_id(client, name) for name in TOPICS)
-    return Surroundings((*TOPICS, "not-there"), ids)
+    return TopicNames((*TOPICS, "not-there"), ids)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_healthy_client_notices_nothing_of_thousands_of_attacks(
     resident = 0
     with HealthyClient(broker.address, "healthy") as healthy:
         for part in range(PARTS):
-            fuzzer.run(FrameMaker(seed * 1000 + part, surroundings_of(broker)), attacks // PARTS)
+            fuzzer.run(FrameMaker(seed * 1000 + part, names_of(broker)), attacks // PARTS)
             resident = resident or broker.resident_bytes()
         grown = broker.resident_bytes() - resident
     assert fuzzer.outcomes.total() == attacks

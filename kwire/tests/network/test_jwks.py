@@ -149,6 +149,6 @@ def test_a_server_that_does_not_answer_does_not_hold_up_the_end() -> None:
 
         async def main() -> None:
             with trio.fail_after(5):
-                await run_until(keys, lambda: server.asked.acquire(blocking=False))
+                await run_until(keys, lambda: server.request_received.acquire(blocking=False))
 
         trio.run(main)

@@ -22,7 +22,7 @@ from kwire.security.tls.settings import TlsSettings
 from testkit.raw.simple_requests import fetch, list_end
 from testkit.scenes.filling import MIB, fill
 from testkit.scenes.server_in_trio import ServerInTrio, TrioClient, with_server
-from testkit.scenes.transport_scene import ASKED, REQUESTS, answers_through, produce_some
+from testkit.scenes.transport_scene import REQUEST_BYTES, REQUESTS, answers_through, produce_some
 from testkit.security.tls.certificates import HOST, server_settings
 from testkit.security.tls_scene import CONTEXT, UNHURRIED, connect
 
@@ -43,7 +43,7 @@ def test_answers_are_the_same_however_the_encrypted_bytes_are_cut(tmp_path: Path
         secure(kwire)
         for sizes in ((1 << 20,), (1,), (5, 1000), (7, 2, 300)):
             client = await connect(kwire, sizes)
-            await client.stream.send_all(ASKED)
+            await client.stream.send_all(REQUEST_BYTES)
             frames = [await client.read_frame() for _ in REQUESTS]
             assert b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames) == expected
             await client.hang_up()
@@ -171,7 +171,7 @@ async def send_to_plain_text(kwire: ServerInTrio) -> None:
 async def send_plain_text(kwire: ServerInTrio) -> None:
     secure(kwire)
     client = await kwire.connect()
-    await client.stream.send_all(ASKED)
+    await client.stream.send_all(REQUEST_BYTES)
     await wait_all_tasks_blocked()
     assert kwire.connections == 0
 

@@ -173,8 +173,8 @@ def test_large_requests_and_answers_arrive_whole_over_tls() -> None:
         connect = over_streams(connect_with(ClientSecurity(trusting)))
         async with await AsyncBrokerConnection.open(address, 1e9, connect=connect) as connection:
             for value in values:
-                await connection.ask(produce(value), at_most=12)
-            answer = await connection.ask(fetch(0, max_bytes=1 << 23), at_most=12)
+                await connection.call(produce(value), at_most=12)
+            answer = await connection.call(fetch(0, max_bytes=1 << 23), at_most=12)
             records = bytes(answer.responses[0].partitions[0].records)
         assert [value in records for value in values] == [True] * 4
 

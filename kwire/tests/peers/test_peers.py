@@ -104,7 +104,7 @@ def test_requests_to_a_broker_share_one_connection_and_each_gets_its_own_respons
         futures = [scene.ask(node_id) for node_id in (1, 2, 1, 1)]
         for future in futures:
             assert isinstance((await value(future)).unwrap(), MetadataResponse)
-        assert scene.brokers.nodes_asked(MetadataRequest).count(1) == 3
+        assert scene.brokers.receivers_of(MetadataRequest).count(1) == 3
         assert sorted(scene.brokers.connected) == [1, 2]
 
     run(scenario)

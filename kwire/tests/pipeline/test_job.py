@@ -225,9 +225,9 @@ def test_a_first_start_that_fails_is_told_at_once_and_in_a_line(error: Exception
     clock = Clock()
     run = FakeRun(clock, [error])
     it, _ = job(clock, run)
-    with pytest.raises(PipelineError) as told:
+    with pytest.raises(PipelineError) as failure:
         it.work()
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(failure.value)
     assert len(run.started_s) == 1
 
 
@@ -267,12 +267,12 @@ def test_brokers_that_come_and_go_are_waited_for_each_time() -> None:
 
 def test_what_a_person_must_mend_ends_the_job_at_once_and_is_told_as_it_is() -> None:
     clock = Clock()
-    told = PipelineError("another job writes the table")
+    failure = PipelineError("another job writes the table")
     other = FakeRun(clock, [runs_on])
-    it, _ = job(clock, FakeRun(clock, [ends(error=JAVA, failure=told)]), other)
+    it, _ = job(clock, FakeRun(clock, [ends(error=JAVA, failure=failure)]), other)
     with pytest.raises(PipelineError) as raised:
         it.work()
-    assert raised.value is told
+    assert raised.value is failure
     assert other.calls == ["stop", "end"]
 
 
@@ -332,7 +332,7 @@ def test_a_signal_asks_for_a_stop_and_the_second_one_is_as_ever() -> None:
     try:
         with stopping_on_signals(it):
             signal.raise_signal(signal.SIGTERM)
-            assert it.stop_asked.is_set()
+            assert it.stop_requested.is_set()
             assert heard == []
             signal.raise_signal(signal.SIGTERM)
             assert heard == [signal.SIGTERM]

@@ -14,7 +14,7 @@ import pytest
 
 from kwire.pipeline import warehouse as module
 from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.warehouse import NotReadable, asked, errors_table_name, parse_warehouse, table_name
+from kwire.pipeline.warehouse import NotReadable, call_catalog, errors_table_name, parse_warehouse, table_name
 
 REST = {"spark.sql.catalog.prod": "org.apache.iceberg.spark.SparkCatalog", "spark.sql.catalog.prod.type": "rest"}
 
@@ -165,9 +165,9 @@ def test_a_catalog_that_only_spark_knows_is_told_from_one_that_is_broken(kind: s
 
 
 def test_what_is_asked_answers_in_the_thread_that_asked() -> None:
-    assert asked(lambda: 7, "the table") == 7
+    assert call_catalog(lambda: 7, "the table") == 7
     with pytest.raises(PipelineError, match="^the table cannot be read: no such luck$"):
-        asked(_unlucky, "the table")
+        call_catalog(_unlucky, "the table")
 
 
 def _unlucky() -> int:

@@ -17,7 +17,7 @@ from kwire.handlers.context import Context
 from kwire.node.broker import Broker
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import Future
-from testkit.cluster.told_cluster import create
+from testkit.cluster.scripted_cluster import create
 
 MAX_WAIT_MS = 1000
 

@@ -45,7 +45,7 @@ def test_producers_that_come_during_an_fsync_share_the_next() -> None:
         others = [RawClient(broker.address) for _ in range(8)]
         with held(first, produce(b"x"), PRODUCE_VERSION, disk):
             for other in others:
-                other.ask((produce(b"y"), PRODUCE_VERSION))
+                other.send_requests((produce(b"y"), PRODUCE_VERSION))
             for other in others:
                 assert_silent(other)
         assert _produce_answer(first).error_code == 0
@@ -65,7 +65,7 @@ def test_a_batch_that_is_sent_again_while_it_waits_is_answered_with_the_first() 
     )
     with broker_on(disk) as broker, RawClient(broker.address) as first, RawClient(broker.address) as again:
         with held(first, request, PRODUCE_VERSION, disk):
-            again.ask((request, PRODUCE_VERSION))
+            again.send_requests((request, PRODUCE_VERSION))
             assert_silent(again)
         for client in (first, again):
             answer = _produce_answer(client)
@@ -75,7 +75,7 @@ def test_a_batch_that_is_sent_again_while_it_waits_is_answered_with_the_first() 
 def test_without_acknowledgement_nobody_waits() -> None:
     disk = SlowDisk()
     with broker_on(disk) as broker, RawClient(broker.address) as producer:
-        producer.ask((produce(b"x", acks=0), PRODUCE_VERSION))
+        producer.send_requests((produce(b"x", acks=0), PRODUCE_VERSION))
         disk.wait_for_sync()
         assert records_from(producer, 0) == b""
         disk.let_sync_end()

@@ -21,7 +21,7 @@ from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.runtime.clock import SystemClock
 from kwire.runtime.futures import Future
-from testkit.cluster.told_cluster import create
+from testkit.cluster.scripted_cluster import create
 from testkit.scenes.late_log import LateLog
 
 Handling = Coroutine[Future[Any], None, FetchResponse]

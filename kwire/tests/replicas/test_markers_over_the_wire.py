@@ -222,11 +222,11 @@ def test_what_a_connection_sends_behind_a_batch_that_waits_for_its_coordinator_c
 ) -> None:
     future: Future[KafkaError | None] = Future()
     transactions.answers = [future]
-    transactions.on_asked = lambda asked: future.set(None) if asked.producer_id == 99 else None
+    transactions.on_enlistment = lambda it: future.set(None) if it.producer_id == 99 else None
     host, port = client.sock.getpeername()
     with RawClient(f"{host}:{port}") as other:
         for sequence in range(3):
-            client.ask((transactional(sequence), 12))
+            client.send_requests((transactional(sequence), 12))
         assert_silent(client)
         assert produced(other, transactional(0, producer_id=99, index=1)) == (0, 0)
         answers = [client.answer() for _ in range(3)]

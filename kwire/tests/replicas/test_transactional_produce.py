@@ -29,7 +29,7 @@ from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
 from kwire.runtime.futures import Future, at_once
-from testkit.fakes.transactions import Asked, FakeTransactions, write_marker
+from testkit.fakes.transactions import Enlistment, FakeTransactions, write_marker
 from testkit.metadata.harness import FakeClock, context
 
 TV2 = 12
@@ -124,10 +124,10 @@ def goes_on(handling: Coroutine[Any, Any, ProduceResponse | None]) -> ProduceRes
 def test_the_first_batch_of_a_transaction_is_asked_about_and_no_other(scene: Scene, version: int, adds: bool) -> None:
     for sequence in range(3):
         assert scene.produce(a_batch(sequence), version=version)[0].base_offset == sequence
-    assert scene.transactions.asked == [Asked("id", 1, 0, "t", 0, adds)]
+    assert scene.transactions.enlistments == [Enlistment("id", 1, 0, "t", 0, adds)]
     scene.end()
     assert scene.code(a_batch(3), version=version) == E.NONE
-    assert len(scene.transactions.asked) == 2
+    assert len(scene.transactions.enlistments) == 2
 
 
 def test_with_topic_ids_the_coordinator_is_told_the_name(scene: Scene) -> None:
@@ -135,27 +135,27 @@ def test_with_topic_ids_the_coordinator_is_told_the_name(scene: Scene) -> None:
     request = ProduceRequest("id", -1, 1000, [TopicProduceData(topic_id=topic_id, partition_data=[a_batch()])])
     response: Any = bound(produce.handle, scene.broker)(request, context(13))
     assert response.responses[0].partition_responses[0].error_code == 0
-    assert scene.transactions.asked == [Asked("id", 1, 0, "t", 0, True)]
+    assert scene.transactions.enlistments == [Enlistment("id", 1, 0, "t", 0, True)]
 
 
 def test_each_partition_of_a_request_is_asked_about_and_answered_for_itself(scene: Scene) -> None:
     scene.transactions.answers = [None, E.TRANSACTION_ABORTABLE, None]
     answers = scene.produce(a_batch(index=0), a_batch(index=1), a_batch(index=2))
     assert [answer.error_code for answer in answers] == [0, E.TRANSACTION_ABORTABLE, 0]
-    assert [asked.index for asked in scene.transactions.asked] == [0, 1, 2]
+    assert [it.index for it in scene.transactions.enlistments] == [0, 1, 2]
     assert [scene.partition(index).log_end_offset for index in range(3)] == [1, 0, 1]
 
 
 def test_batches_without_transactions_are_nobodys_business(scene: Scene) -> None:
     assert scene.code(a_batch(transactional=False)) == E.NONE
     assert scene.produce(a_batch(1, transactional=False), named=None)[0].error_code == 0
-    assert scene.transactions.asked == []
+    assert scene.transactions.enlistments == []
 
 
 def test_a_transactional_batch_needs_a_transactional_id(scene: Scene) -> None:
     answer = scene.produce(a_batch(), named=None)[0]
     assert answer.error_code == E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert (scene.transactions.asked, scene.partition().log_end_offset) == ([], 0)
+    assert (scene.transactions.enlistments, scene.partition().log_end_offset) == ([], 0)
 
 
 def test_while_a_transaction_is_open_a_batch_outside_of_it_is_refused(scene: Scene) -> None:
@@ -172,7 +172,7 @@ def test_a_batch_that_may_not_be_appended_is_not_asked_about(scene: Scene) -> No
     assert scene.code(a_batch()) == E.INVALID_PRODUCER_EPOCH
     scene.partition().take_role(role_of(1, leader_id=2, leader_epoch=1, replicas=[2], isr=[2]))
     assert scene.code(a_batch(producer_id=2)) == E.NOT_LEADER_OR_FOLLOWER
-    assert scene.transactions.asked == []
+    assert scene.transactions.enlistments == []
 
 
 # -- what its answer is to a producer
@@ -264,7 +264,7 @@ def test_all_partitions_are_asked_about_before_the_first_is_waited_for(scene: Sc
     scene.transactions.answers = [*futures]
     handling = scene.handle(a_batch(index=0), a_batch(index=1), a_batch(index=2))
     assert waits(handling) is futures[0]
-    assert [asked.index for asked in scene.transactions.asked] == [0, 1, 2]
+    assert [it.index for it in scene.transactions.enlistments] == [0, 1, 2]
     futures[1].set(KafkaError(E.COORDINATOR_NOT_AVAILABLE))
     futures[0].set(None)
     response = goes_on(handling)
@@ -294,7 +294,7 @@ def test_a_marker_of_the_last_transaction_has_the_coordinator_asked_again(scene:
     response = goes_on(handling)
     assert response is not None
     assert response.responses[0].partition_responses[0].error_code == 0
-    assert len(scene.transactions.asked) == 2
+    assert len(scene.transactions.enlistments) == 2
     assert scene.values() == [b"v"]
 
 

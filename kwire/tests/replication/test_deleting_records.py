@@ -17,8 +17,8 @@ from kwire.handlers.context import Context
 from kwire.replicas.acknowledging import Acknowledgement
 from testkit.worlds.replication.deleting import (
     TIMEOUT_MS,
-    Asked,
-    asked,
+    Deletion,
+    deleted,
     followers_of,
     found,
     leader_of,
@@ -44,19 +44,19 @@ def test_the_answer_waits_until_every_live_replica_has_deleted_the_records(world
 
 
 def test_what_all_replicas_have_deleted_already_is_answered_at_once(world: World) -> None:
-    Asked(world, 4)
+    Deletion(world, 4)
     world.settle()
-    response = asked(world, 4)
+    response = deleted(world, 4)
     assert isinstance(response, DeleteRecordsResponse)
     assert found(response) == (0, 4)
-    response = asked(world, 2)
+    response = deleted(world, 2)
     assert isinstance(response, DeleteRecordsResponse)
     assert found(response) == (0, 4)
 
 
 def test_the_answer_waits_no_longer_than_the_request_says(world: World) -> None:
     first, second = followers_of(world)
-    request = Asked(world, 4)
+    request = Deletion(world, 4)
     world.fetch(first)
     world.fetch(first)
     assert request.future.timeout_s == TIMEOUT_MS / 1000
@@ -70,7 +70,7 @@ def test_the_answer_waits_no_longer_than_the_request_says(world: World) -> None:
 
 def test_a_replica_that_is_not_alive_is_not_waited_for(world: World) -> None:
     first, second = followers_of(world)
-    request = Asked(world, 4)
+    request = Deletion(world, 4)
     world.fetch(first)
     world.fetch(first)
     assert not request.is_answered()
@@ -82,7 +82,7 @@ def test_a_replica_that_is_not_alive_is_not_waited_for(world: World) -> None:
 
 def test_a_leader_that_leads_no_longer_says_so(world: World) -> None:
     leader, (first, _) = leader_of(world), followers_of(world)
-    request = Asked(world, 4)
+    request = Deletion(world, 4)
     world.elect(leader, first)
     world.hear(leader)
     assert request.answer() == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
@@ -99,7 +99,7 @@ def test_a_follower_whose_fetch_waits_hears_at_once_that_there_are_records_to_de
     waiting = bound(fetch.handle, world.brokers[leader])(over_the_wire(request, 17), context)
     assert isinstance(waiting, Coroutine)
     future = waiting.send(None)
-    Asked(world, 4)
+    Deletion(world, 4)
     assert future.is_set
     with pytest.raises(StopIteration) as ended:
         waiting.send(None)

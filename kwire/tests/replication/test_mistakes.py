@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from testkit.mutants.changes import Function, always, at_large, instead, without
-from testkit.mutants.lives import Lives, assert_has_a_place
+from testkit.mutants.lives import Lives, assert_has_a_target
 from testkit.worlds.replication.deleting import (
     the_answer_waits_until_every_live_replica_has_deleted_the_records as the_answer_waits,
 )
@@ -59,7 +59,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_finds_its_place(name: str) -> None:
-    assert_has_a_place(MISTAKES[name])
+    assert_has_a_target(MISTAKES[name])
 
 
 @pytest.mark.soak

@@ -21,16 +21,16 @@ A_MOMENT_S = 0.02
 
 
 class CountingPoll:
-    """How often the operating system was asked."""
+    """A poll that counts its calls."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.polls = 0
         self._poll: Poll = new_poll()
         self.register, self.modify, self.unregister = self._poll.register, self._poll.modify, self._poll.unregister
         self.close = self._poll.close
 
     def poll(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]:
-        self.asked += 1
+        self.polls += 1
         return self._poll.poll(timeout, maxevents)
 
 
@@ -143,9 +143,9 @@ def test_it_serves_a_guest_for_which_no_thread_can_be_started(
         await trio.sleep(A_MOMENT_S)
         poll = processor._poll
         assert isinstance(poll, CountingPoll)
-        asked = poll.asked
+        polls = poll.polls
         await trio.sleep(5 * POLL_S)
-        assert poll.asked - asked < 20, "it looked for events all the time"
+        assert poll.polls - polls < 20, "it looked for events all the time"
         processor.remove(pair.near)
 
     # The threads of trio's cache are taken, so that the guest finds none.
@@ -213,9 +213,9 @@ def test_it_sleeps_where_nothing_happens(processor: Processor, pair: Pair) -> No
         await trio.sleep(A_MOMENT_S)
         poll = processor._poll
         assert isinstance(poll, CountingPoll)
-        asked, pauses = poll.asked, processor.pauses
+        polls, pauses = poll.polls, processor.pauses
         await trio.sleep(A_MOMENT_S)
-        assert poll.asked - asked < 10
+        assert poll.polls - polls < 10
         assert processor.pauses > pauses
         processor.remove(pair.near)
 

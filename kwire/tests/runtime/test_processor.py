@@ -141,9 +141,9 @@ def test_a_thousand_silent_sockets_are_no_work(pairs: list[Pair]) -> None:
         for pair in pairs:
             scene.processor.add(pair.near, pair.read)
         await scene.sleep(3600)
-        asked = scene.poll.asked
+        polls = scene.poll.polls
         await scene.sleep(3600)
-        assert scene.poll.asked == asked
+        assert scene.poll.polls == polls
 
     with_processor(scenario)
 
@@ -159,17 +159,17 @@ def test_what_is_called_soon_is_called_after_the_callbacks_of_the_same_turn(pair
             def read(mask: int) -> None:
                 pair.read(mask)
                 called.append("ready")
-                scene.processor.call_soon(lambda: called.append(f"soon, turn {scene.poll.asked}"))
+                scene.processor.call_soon(lambda: called.append(f"soon, turn {scene.poll.polls}"))
 
             return read
 
         for pair in pairs[:3]:
             scene.processor.add(pair.near, reads(pair))
             pair.far.send(b"x")
-        asked = scene.poll.asked
+        polls = scene.poll.polls
         await scene.settled()
         # The question that it slept in finds all three, and they are answered.
-        assert called == ["ready"] * 3 + [f"soon, turn {asked}"] * 3
+        assert called == ["ready"] * 3 + [f"soon, turn {polls}"] * 3
 
     with_processor(scenario)
 

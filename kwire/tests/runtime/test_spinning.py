@@ -92,11 +92,11 @@ def steps_until(memory: SpinMemory, step: Callable[[], None], *, expected: bool)
 async def exchange(scene: Scene, pair: Pair, *, pause_s: float = 0.0) -> int:
     """A request, and all that the processor does until it sleeps again; how often it asked for more."""
     await scene.sleep(pause_s)
-    asked, answered = scene.poll.asked, len(pair.masks)
+    polls, answered = scene.poll.polls, len(pair.masks)
     pair.far.send(b"request")
     await scene.settled()
     assert len(pair.masks) == answered + 1
-    return scene.poll.asked - asked
+    return scene.poll.polls - polls
 
 
 AWAKE = 3
@@ -151,17 +151,17 @@ def test_requests_that_come_during_spins_are_answered_without_any_sleep(pair: Pa
 
         def send_next_request() -> None:
             # The client is done with its last answer some questions after it.
-            if next_request_at and poll.asked >= next_request_at[0]:
+            if next_request_at and poll.polls >= next_request_at[0]:
                 next_request_at.clear()
                 pair.far.send(b"request")
 
         def answer(mask: int) -> None:
             pair.read(mask)
             if 1 < len(pair.masks) < many:
-                next_request_at.append(poll.asked + 10)
+                next_request_at.append(poll.polls + 10)
 
         scene.processor.add(pair.near, answer)
-        poll.on_question = send_next_request
+        poll.on_poll = send_next_request
         await exchange(scene, pair)
         slept = poll.slept
         pair.far.send(b"request")
@@ -178,10 +178,10 @@ def test_an_idle_processor_sleeps_even_after_busy_times(pair: Pair) -> None:
         scene.processor.add(pair.near, pair.read)
         for _ in range(20):
             await exchange(scene, pair)
-        asked = scene.poll.asked
+        polls = scene.poll.polls
         await scene.sleep(3600)
-        assert scene.poll.asked == asked
+        assert scene.poll.polls == polls
         assert await exchange(scene, pair) <= AWAKE
-        assert scene.poll.asked - asked <= AWAKE
+        assert scene.poll.polls - polls <= AWAKE
 
     with_processor(scenario, spin_s=SPIN_S)

@@ -13,17 +13,17 @@ from kwire.runtime.transport import PlainTransport
 from testkit.scenes.processor_scene import new_pair
 from testkit.scenes.server_in_trio import ServerInTrio, with_server
 from testkit.scenes.tapped_transport import NO_LIMIT, TappedTransport, tap
-from testkit.scenes.transport_scene import ASKED, answers_through, produce_some
+from testkit.scenes.transport_scene import REQUEST_BYTES, answers_through, produce_some
 
 
 def test_requests_that_arrive_in_two_pieces_cut_anywhere_are_answered_alike() -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         await produce_some(kwire)
         expected = await answers_through(kwire, PlainTransport)
-        for cut in range(1, len(ASKED)):
+        for cut in range(1, len(REQUEST_BYTES)):
             taps: list[TappedTransport] = []
             assert await answers_through(kwire, tap(taps, receives=[cut, NO_LIMIT])) == expected
-            assert (bytes(taps[0].received), bytes(taps[0].sent)) == (ASKED, expected)
+            assert (bytes(taps[0].received), bytes(taps[0].sent)) == (REQUEST_BYTES, expected)
 
     with_server(scenario)
 

@@ -27,7 +27,7 @@ from kwire.runtime.clock import SystemClock
 from kwire.security.authorizer import CLUSTER_NAME, AllowAll, Operation, ResourceType
 from kwire.security.principal import Principal, Requester
 from testkit.basics.futures import at_once
-from testkit.cluster.asking_each_other import AskingCluster
+from testkit.cluster.connected_cluster import ConnectedCluster
 
 E = ErrorCode
 ADMIN = Requester(Principal("User", "admin"), "10.0.0.1")
@@ -339,7 +339,7 @@ def test_a_session_hears_of_permissions_that_change(broker: Broker) -> None:
 
 
 def test_every_node_of_a_cluster_decides_and_goes_by_what_the_others_decided() -> None:
-    cluster = AskingCluster()
+    cluster = ConnectedCluster()
     first, second = cluster.start(1, *SETTINGS), cluster.start(2, *SETTINGS)
     assert create(first, creation()) == [(0, "")]
     assert create(second, creation(), creation(resource_name="u")) == [(0, "")] * 2

@@ -43,8 +43,8 @@ from testkit.security.requests import (
     Denier,
     DoesNotAnswerYet,
     P,
-    ask,
     batch,
+    call,
     open_broker,
     topic_id,
     written,
@@ -154,11 +154,11 @@ class Granter(Denier):
     """Refuses nothing, and notes what it is asked."""
 
     def allows(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        self.asked.append((requester, operation, resource_type, name))
+        self.checked.append((requester, operation, resource_type, name))
         return True
 
     def allows_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
-        self.asked.append((requester, operation, resource_type, ""))
+        self.checked.append((requester, operation, resource_type, ""))
         return True
 
 
@@ -167,13 +167,13 @@ def test_the_authorizer_is_asked_what_kafkas_is(broker: Broker, name: str) -> No
     broker.authorization.authorizer = granter = Granter()
     for request in [make(broker) for make in REQUESTS[name]]:
         with suppress(DoesNotAnswerYet):
-            ask(broker, name, request)
-    assert {f"{it[1].name} {it[2].name}" for it in granter.asked} == ASKED[name]
-    assert {it[0] for it in granter.asked} == {MALLORY}
+            call(broker, name, request)
+    assert {f"{it[1].name} {it[2].name}" for it in granter.checked} == ASKED[name]
+    assert {it[0] for it in granter.checked} == {MALLORY}
 
 
 def test_what_a_transaction_has_of_topics_that_may_not_be_seen_is_left_out(broker: Broker) -> None:
-    identity = ask(broker, "init_producer_id", init_producer_id.InitProducerIdRequest(ID, 60_000))
+    identity = call(broker, "init_producer_id", init_producer_id.InitProducerIdRequest(ID, 60_000))
     add = add_partitions_to_txn.AddPartitionsToTxnTopic(TOPIC, [0])
     added = add_partitions_to_txn.AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=ID,
@@ -189,7 +189,7 @@ def test_what_a_transaction_has_of_topics_that_may_not_be_seen_is_left_out(broke
         ({may_write, (Operation.WRITE, ResourceType.TOPIC, TOPIC)}, ErrorCode.NONE),
     ):
         broker.authorization.authorizer = Denier(granted)
-        answer = ask(broker, "add_partitions_to_txn", added, version=3)
+        answer = call(broker, "add_partitions_to_txn", added, version=3)
         (partition,) = answer.results_by_topic_v3_and_below[0].results_by_partition
         assert partition.partition_error_code == error
     for granted, topics in (
@@ -197,7 +197,7 @@ def test_what_a_transaction_has_of_topics_that_may_not_be_seen_is_left_out(broke
         ({visible_id, (Operation.DESCRIBE, ResourceType.TOPIC, TOPIC)}, [TOPIC]),
     ):
         broker.authorization.authorizer = Denier(granted)
-        (described,) = ask(
+        (described,) = call(
             broker, "describe_transactions", REQUESTS["describe_transactions"][0](broker)
         ).transaction_states
         assert [it.topic for it in described.topics] == topics
@@ -209,7 +209,7 @@ def test_a_transactional_id_is_needed_for_transactional_batches_only(broker: Bro
     def produced(*batches: bytes | memoryview) -> list[int]:
         data = [P(index, each) for index, each in enumerate(batches)]
         request = produce.ProduceRequest(ID, 1, 1000, [produce.TopicProduceData(TOPIC, topic_id(broker), data)])
-        answers = ask(broker, "produce", request).responses[0].partition_responses
+        answers = call(broker, "produce", request).responses[0].partition_responses
         return [it.error_code for it in answers]
 
     transactional = bytes(build_batch([Record()], transactional=True, producer_id=1, producer_epoch=0, base_sequence=0))
@@ -221,19 +221,19 @@ def test_a_transactional_id_is_needed_for_transactional_batches_only(broker: Bro
 
 def test_whoever_may_delete_in_the_cluster_may_delete_any_topic(broker: Broker) -> None:
     broker.authorization.authorizer = Denier({(Operation.DELETE, ResourceType.CLUSTER, "kafka-cluster")})
-    assert error_codes(ask(broker, "delete_topics", REQUESTS["delete_topics"][0](broker))) == {0}
+    assert error_codes(call(broker, "delete_topics", REQUESTS["delete_topics"][0](broker))) == {0}
 
 
 def test_a_refusal_says_which_operation_it_needs_and_no_name(broker: Broker) -> None:
     def answer() -> str | None:
         request = delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState(None, topic_id(broker))])
-        [response] = ask(broker, "delete_topics", request).responses
+        [response] = call(broker, "delete_topics", request).responses
         message: str | None = response.error_message
         return message
 
     broker.authorization.authorizer = Denier()
     assert answer() == "Topic authorization failed. It needs DELETE on the topic."
-    quotas = ask(broker, "describe_client_quotas", describe_client_quotas.DescribeClientQuotasRequest([]))
+    quotas = call(broker, "describe_client_quotas", describe_client_quotas.DescribeClientQuotasRequest([]))
     assert quotas.error_message == "Cluster authorization failed. It needs DESCRIBE_CONFIGS on the cluster."
 
 
@@ -242,7 +242,7 @@ def test_whoever_may_see_topics_but_not_delete_them_is_told_which_there_are(brok
 
     def answer(name: str | None, topic_id: bytes = NULL_UUID) -> tuple[str | None, int]:
         request = delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState(name, topic_id)])
-        [response] = ask(broker, "delete_topics", request).responses
+        [response] = call(broker, "delete_topics", request).responses
         return response.name, response.error_code
 
     refused, unknown = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -278,7 +278,7 @@ def test_what_is_named_twice_is_wrong_whoever_asks_for_it(broker: Broker) -> Non
         ("delete_topics", delete_topics.DeleteTopicsRequest([by_both])),
         ("alter_configs", alter_configs.AlterConfigsRequest([config, config])),
     ):
-        assert error_codes(ask(broker, name, request)) - {0} <= {
+        assert error_codes(call(broker, name, request)) - {0} <= {
             ErrorCode.INVALID_REQUEST,
             ErrorCode.INVALID_TOPIC_EXCEPTION,
         }, name
@@ -289,7 +289,7 @@ def test_a_topic_that_may_not_be_seen_is_not_called_internal_and_one_that_may_no
     broker: Broker,
 ) -> None:
     def asked(name: str) -> tuple[int, bool]:
-        [topic] = ask(broker, "metadata", metadata.MetadataRequest([metadata.MetadataRequestTopic(name=name)])).topics
+        [topic] = call(broker, "metadata", metadata.MetadataRequest([metadata.MetadataRequestTopic(name=name)])).topics
         return topic.error_code, topic.is_internal
 
     broker.authorization.authorizer = Denier()
@@ -300,7 +300,7 @@ def test_a_topic_that_may_not_be_seen_is_not_called_internal_and_one_that_may_no
 
 def test_offsets_of_topics_that_may_not_be_seen_are_left_out(broker: Broker) -> None:
     broker.authorization.authorizer = Denier({(Operation.DESCRIBE, ResourceType.GROUP, GROUP)})
-    everything, named = (ask(broker, "offset_fetch", make(broker)).groups[0] for make in REQUESTS["offset_fetch"])
+    everything, named = (call(broker, "offset_fetch", make(broker)).groups[0] for make in REQUESTS["offset_fetch"])
     assert everything.topics == []
     assert error_codes(named) == {0, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
@@ -308,7 +308,7 @@ def test_offsets_of_topics_that_may_not_be_seen_are_left_out(broker: Broker) -> 
 def test_a_topic_may_be_created_by_whoever_may_create_that_topic(broker: Broker) -> None:
     may_create = (Operation.CREATE, ResourceType.TOPIC, "new")
     broker.authorization.authorizer = Denier({may_create, (Operation.DESCRIBE, ResourceType.TOPIC, "new")})
-    (created,) = ask(broker, "create_topics", REQUESTS["create_topics"][0](broker)).topics
+    (created,) = call(broker, "create_topics", REQUESTS["create_topics"][0](broker)).topics
     assert (created.error_code, created.topic_config_error_code) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     assert (created.configs, created.num_partitions, created.replication_factor) == ([], -1, -1)
     at_once(
@@ -317,20 +317,20 @@ def test_a_topic_may_be_created_by_whoever_may_create_that_topic(broker: Broker)
         )
     )
     assert "new" not in broker.metadata.image.topics
-    ask(broker, "metadata", REQUESTS["metadata"][2](broker))
+    call(broker, "metadata", REQUESTS["metadata"][2](broker))
     assert "new" in broker.metadata.image.topics
 
 
 def test_metadata_creates_no_topic_for_a_client_that_may_not_create_it(broker: Broker) -> None:
     broker.authorization.authorizer = Denier({(Operation.DESCRIBE, ResourceType.TOPIC, "new")})
-    (topic,) = ask(broker, "metadata", REQUESTS["metadata"][2](broker)).topics
+    (topic,) = call(broker, "metadata", REQUESTS["metadata"][2](broker)).topics
     assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert "new" not in broker.metadata.image.topics
 
 
 def test_metadata_creates_no_topic_for_a_client_that_may_not_describe_it(broker: Broker) -> None:
     broker.authorization.authorizer = Denier({(Operation.CREATE, ResourceType.CLUSTER, "kafka-cluster")})
-    (topic,) = ask(broker, "metadata", REQUESTS["metadata"][2](broker)).topics
+    (topic,) = call(broker, "metadata", REQUESTS["metadata"][2](broker)).topics
     assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert "new" not in broker.metadata.image.topics
 
@@ -345,9 +345,9 @@ def test_every_api_is_asked() -> None:
 def test_who_may_do_nothing_is_answered_nothing(broker: Broker, name: str, number: int) -> None:
     broker.authorization.authorizer = denier = Denier()
     before = state(broker)
-    response = ask(broker, name, REQUESTS[name][number](broker))
+    response = call(broker, name, REQUESTS[name][number](broker))
     assert state(broker) == before
-    assert {it[0] for it in denier.asked} <= {MALLORY}
+    assert {it[0] for it in denier.checked} <= {MALLORY}
     if name in FOR_EVERYBODY:
         assert response.cluster_authorized_operations == 0
         return
@@ -363,7 +363,7 @@ def test_older_versions_that_name_topics_are_refused_too(broker: Broker, name: s
     broker.authorization.authorizer = Denier()
     version = {"produce": 12, "fetch": 12, "offset_commit": 9, "txn_offset_commit": 5, "offset_fetch": 9}[name]
     before = state(broker)
-    response = ask(broker, name, REQUESTS[name][0](broker), version=version)
+    response = call(broker, name, REQUESTS[name][0](broker), version=version)
     assert (error_codes(response) - {0}) <= REFUSALS
     assert error_codes(response) != {0}
     assert state(broker) == before
@@ -378,7 +378,7 @@ def test_whoever_may_not_see_a_topic_is_not_told_whether_it_exists(broker: Broke
             (named,) = request.topics
             field = "name" if hasattr(named, "name") else "topic"
             setattr(named, field, topic)
-            response = ask(broker, name, request)
+            response = call(broker, name, request)
             setattr(response.topics[0], field, "")
             answers.append(response)
         assert answers[0] == answers[1]
@@ -387,8 +387,8 @@ def test_whoever_may_not_see_a_topic_is_not_told_whether_it_exists(broker: Broke
 def test_a_member_of_a_share_group_gets_only_topics_that_it_may_read(broker: Broker) -> None:
     may_read = (Operation.READ, ResourceType.GROUP, GROUP)
     broker.authorization.authorizer = Denier({may_read})
-    fetched = ask(broker, "share_fetch", REQUESTS["share_fetch"][0](broker))
-    acknowledged = ask(broker, "share_acknowledge", REQUESTS["share_acknowledge"][0](broker))
+    fetched = call(broker, "share_fetch", REQUESTS["share_fetch"][0](broker))
+    acknowledged = call(broker, "share_acknowledge", REQUESTS["share_acknowledge"][0](broker))
     assert error_codes(fetched) == error_codes(acknowledged) == {0, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     assert len(broker.sharing) == 0
 
@@ -423,13 +423,13 @@ def test_authorized_operations_are_what_the_authorizer_allows(broker: Broker) ->
         }
     )
     request = metadata.MetadataRequest([metadata.MetadataRequestTopic(name=TOPIC)], True, True, True)
-    answer = ask(broker, "metadata", request, version=10)
+    answer = call(broker, "metadata", request, version=10)
     (topic,) = answer.topics
     assert answer.cluster_authorized_operations == 1 << Operation.DESCRIBE
     assert topic.topic_authorized_operations == 1 << Operation.DESCRIBE | 1 << Operation.READ
-    (group,) = ask(broker, "describe_groups", REQUESTS["describe_groups"][0](broker)).groups
+    (group,) = call(broker, "describe_groups", REQUESTS["describe_groups"][0](broker)).groups
     assert group.authorized_operations == 1 << Operation.DESCRIBE
-    cluster = ask(broker, "describe_cluster", REQUESTS["describe_cluster"][0](broker))
+    cluster = call(broker, "describe_cluster", REQUESTS["describe_cluster"][0](broker))
     assert cluster.cluster_authorized_operations == 1 << Operation.DESCRIBE
 
 
@@ -439,8 +439,8 @@ def test_what_may_be_done_to_the_cluster_is_told_to_whom_may_describe_it(broker:
     broker.authorization.authorizer = Denier({(it, ResourceType.CLUSTER, "kafka-cluster") for it in operations})
     request = metadata.MetadataRequest([], include_cluster_authorized_operations=True)
     told = 1 << Operation.ALTER | 1 << Operation.DESCRIBE if may_describe else 0
-    assert ask(broker, "metadata", request, version=10).cluster_authorized_operations == told
-    described = ask(broker, "describe_cluster", REQUESTS["describe_cluster"][0](broker))
+    assert call(broker, "metadata", request, version=10).cluster_authorized_operations == told
+    described = call(broker, "describe_cluster", REQUESTS["describe_cluster"][0](broker))
     assert described.cluster_authorized_operations == told
 
 
@@ -453,7 +453,7 @@ def test_what_may_be_done_to_a_topic_is_told_whether_it_exists_or_not(broker: Br
         }
     )
     names = [describe_topic_partitions.TopicRequest(it) for it in (TOPIC, "none")]
-    described = ask(
+    described = call(
         broker, "describe_topic_partitions", describe_topic_partitions.DescribeTopicPartitionsRequest(names)
     )
     assert {it.name: it.topic_authorized_operations for it in described.topics} == {
@@ -467,11 +467,11 @@ def described_to(broker: Broker, kind: str, permitted: set[tuple[Operation, Reso
     api = f"{kind}_group_describe"
     request = REQUESTS[f"{kind}_group_heartbeat"][0](broker)
     request.group_id = f"{kind}-group"
-    assert ask(broker, f"{kind}_group_heartbeat", request).error_code == 0
+    assert call(broker, f"{kind}_group_heartbeat", request).error_code == 0
     asked = REQUESTS[api][0](broker)
     asked.group_ids = [f"{kind}-group"]
     broker.authorization.authorizer = Denier({(Operation.DESCRIBE, ResourceType.GROUP, f"{kind}-group"), *permitted})
-    [group] = ask(broker, api, asked).groups
+    [group] = call(broker, api, asked).groups
     return group
 
 
@@ -496,11 +496,11 @@ def test_offsets_of_a_share_group_are_told_of_topics_that_may_be_seen(broker: Br
     alter = REQUESTS["alter_share_group_offsets"][0](broker)
     everything = REQUESTS["describe_share_group_offsets"][0](broker)
     alter.group_id = everything.groups[0].group_id = "share-group"
-    assert error_codes(ask(broker, "alter_share_group_offsets", alter)) == {0}
+    assert error_codes(call(broker, "alter_share_group_offsets", alter)) == {0}
     seen = (Operation.DESCRIBE, ResourceType.GROUP, "share-group")
     for permitted, names in (({seen}, []), ({seen, (Operation.DESCRIBE, ResourceType.TOPIC, TOPIC)}, [TOPIC])):
         broker.authorization.authorizer = Denier(permitted)
-        [group] = ask(broker, "describe_share_group_offsets", everything).groups
+        [group] = call(broker, "describe_share_group_offsets", everything).groups
         assert (group.error_code, [it.topic_name for it in group.topics]) == (0, names)
 
 
@@ -508,11 +508,11 @@ def test_a_partition_is_served_to_whom_it_is_granted(broker: Broker) -> None:
     broker.authorization.authorizer = Denier(
         {(Operation.READ, ResourceType.TOPIC, TOPIC), (Operation.WRITE, ResourceType.TOPIC, TOPIC)}
     )
-    produced = ask(broker, "produce", REQUESTS["produce"][0](broker))
+    produced = call(broker, "produce", REQUESTS["produce"][0](broker))
     assert error_codes(produced) == {0}
-    fetched = ask(broker, "fetch", REQUESTS["fetch"][0](broker))
+    fetched = call(broker, "fetch", REQUESTS["fetch"][0](broker))
     assert error_codes(fetched) == {0}
-    assert error_codes(ask(broker, "fetch", REQUESTS["fetch"][1](broker))) == {
+    assert error_codes(call(broker, "fetch", REQUESTS["fetch"][1](broker))) == {
         0,
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     }, "a follower needs more"

@@ -18,7 +18,7 @@ from kwire.node.broker import Broker
 from kwire.security.authorizer import SUPPORTED, Operation, ResourceType
 from kwire.security.principal import Requester
 from testkit.security.permissions import MORE, Permission, page_name, refusals, rows
-from testkit.security.requests import FOR_EVERYBODY, REQUESTS, Denier, DoesNotAnswerYet, ask, latest, open_broker
+from testkit.security.requests import FOR_EVERYBODY, REQUESTS, Denier, DoesNotAnswerYet, call, latest, open_broker
 
 MOST_DENIED = 3
 
@@ -30,7 +30,7 @@ class Withholding(Denier):
     withheld: frozenset[Permission] = frozenset()
 
     def allows(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        self.asked.append((requester, operation, resource_type, name))
+        self.checked.append((requester, operation, resource_type, name))
         return (operation.name, resource_type.name) not in self.withheld
 
     def allows_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
@@ -46,8 +46,8 @@ def ask_without(
         request = make(broker)
         broker.authorization.authorizer = authorizer = Withholding(withheld=withheld)
         with suppress(DoesNotAnswerYet):
-            answer = ask(broker, api, request, version=version)
-    return {(it[1].name, it[2].name) for it in authorizer.asked}, refusals(answer)
+            answer = call(broker, api, request, version=version)
+    return {(it[1].name, it[2].name) for it in authorizer.checked}, refusals(answer)
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,7 @@ from kwire.security.authorizer import Operation, ResourceType
 from kwire.security.sasl.exchange import AuthenticationFailed
 from kwire.security.sasl.plain import Plain
 from testkit.basics.futures import at_once
-from testkit.security.requests import ID, TOPIC, Denier, ask, open_broker, topic_id
+from testkit.security.requests import ID, TOPIC, Denier, call, open_broker, topic_id
 
 SECRET = b"s" * 32
 JNDI = 'com.sun.security.auth.module.JndiLoginModule required user.provider.url="ldap://127.0.0.1:1/x";'
@@ -52,7 +52,7 @@ def test_a_consumer_cannot_fetch_as_a_replica(broker: Broker) -> None:
     topics = [fetch.FetchTopic(topic_id=topic_id(broker), partitions=[fetch.FetchPartition(0, fetch_offset=1)])]
     request = fetch.FetchRequest(replica_state=fetch.ReplicaState(7, 1), max_bytes=1000, topics=topics)
     before = attrs.asdict(broker.partitions.find(TOPIC, 0).role, recurse=False)
-    [told] = ask(broker, "fetch", request).responses
+    [told] = call(broker, "fetch", request).responses
     assert told.partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert attrs.asdict(broker.partitions.find(TOPIC, 0).role, recurse=False) == before
 
@@ -64,7 +64,7 @@ def test_a_transactional_batch_needs_the_right_to_its_transactional_id(broker: B
     data = [produce.PartitionProduceData(0, memoryview(bytearray(batch)))]
     request = produce.ProduceRequest(ID, -1, 1000, [produce.TopicProduceData(TOPIC, topic_id(broker), data)])
     before = broker.partitions.find(TOPIC, 0).log_end_offset
-    [told] = ask(broker, "produce", request).responses
+    [told] = call(broker, "produce", request).responses
     assert told.partition_responses[0].error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert broker.partitions.find(TOPIC, 0).log_end_offset == before
 

@@ -45,18 +45,18 @@ def test_missing_markers_are_asked_for_again_and_those_alone() -> None:
     driver.unreachable |= {T1, U0}
     driver.commit(producer)
     driver.advance(99)
-    assert len(driver.asked) == 1
+    assert len(driver.sent_markers) == 1
     driver.unreachable.remove(T1)
     driver.advance(1)
-    assert [set(asked.partitions) for asked in driver.asked] == [{T0, T1, U0}, {T1, U0}]
+    assert [set(markers.partitions) for markers in driver.sent_markers] == [{T0, T1, U0}, {T1, U0}]
     assert [topic.partitions for topic in driver.described().topics] == [[0]]
     driver.unreachable.clear()
     driver.advance(200)
-    assert driver.asked[-1].partitions == {U0}
+    assert driver.sent_markers[-1].partitions == {U0}
     assert driver.markers(T0) == driver.markers(T1) == driver.markers(U0) == [(P, 1, True)]
     assert driver.state() == "CompleteCommit"
     driver.advance(60_000)
-    assert len(driver.asked) == 3
+    assert len(driver.sent_markers) == 3
 
 
 def test_asking_becomes_rarer_but_never_ends() -> None:
@@ -66,8 +66,8 @@ def test_asking_becomes_rarer_but_never_ends() -> None:
     driver.commit(producer)
     times = []
     for _ in range(9):
-        before = len(driver.asked)
-        while len(driver.asked) == before:
+        before = len(driver.sent_markers)
+        while len(driver.sent_markers) == before:
             deadline_ms = driver.shard.next_deadline_ms()
             assert deadline_ms is not None
             driver.advance_to(deadline_ms)
@@ -81,9 +81,9 @@ def test_the_next_transaction_asks_as_often_as_the_first() -> None:
     for _ in range(2):
         driver.unreachable.add(T0)
         answer = driver.commit(producer)
-        asked, begun_ms = len(driver.asked), driver.now_ms
+        sent, begun_ms = len(driver.sent_markers), driver.now_ms
         driver.advance(100)
-        assert len(driver.asked) == asked + 1
+        assert len(driver.sent_markers) == sent + 1
         driver.unreachable.clear()
         driver.advance_to(begun_ms + 5_000)
         producer = (answer.producer_id, answer.epoch)
@@ -95,10 +95,10 @@ def test_a_partition_that_is_no_more_counts_as_marked() -> None:
     producer = driver.begin(T0, T1)
     driver.unreachable |= {T0, T1}
     driver.abort(producer)
-    (asked,) = driver.asked
-    driver.run(driver.written([T0], markers=asked))
+    (markers,) = driver.sent_markers
+    driver.run(driver.written([T0], markers=markers))
     assert driver.state() == "PrepareAbort"
-    driver.run(driver.written([T1], markers=asked))
+    driver.run(driver.written([T1], markers=markers))
     assert driver.state() == "CompleteAbort"
 
 
@@ -106,16 +106,16 @@ def test_word_of_markers_that_nobody_waits_for_changes_nothing() -> None:
     driver = ShardDriver()
     first = driver.begin(T0)
     driver.commit(first)
-    (asked,) = driver.asked
+    (markers,) = driver.sent_markers
     driver.add((P, 1), T0, T1)
-    driver.run(driver.written([T0], markers=asked))
+    driver.run(driver.written([T0], markers=markers))
     assert driver.verify((P, 1), T0) == [ErrorCode.NONE]
     driver.unreachable |= {T0, T1}
     driver.commit((P, 1))
-    driver.run(driver.written([T0, T1], markers=asked))
+    driver.run(driver.written([T0, T1], markers=markers))
     assert driver.state() == "PrepareCommit"
     records = len(driver.log)
-    driver.run(driver.written([U0], markers=driver.asked[-1]))
+    driver.run(driver.written([U0], markers=driver.sent_markers[-1]))
     driver.run(driver.shard.markers_written("nobody", P, 2, [T0], now=driver.now))
     assert len(driver.log) == records
 
@@ -381,6 +381,6 @@ def test_a_shard_that_is_unloaded_has_nothing_left_to_do() -> None:
     driver.commit(other, transactional_id="other")
     driver.run(driver.shard.unload(now=driver.now))
     driver.advance(DAY_MS)
-    assert len(driver.asked) == 1
+    assert len(driver.sent_markers) == 1
     assert driver.state(ID) == "TRANSACTIONAL_ID_NOT_FOUND"
     assert driver.tokens == set(driver.replies)

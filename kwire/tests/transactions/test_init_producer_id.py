@@ -63,12 +63,12 @@ def test_the_fence_has_the_clusters_version_whatever_the_client_spoke() -> None:
     driver = ShardDriver(version=2)
     driver.add(driver.producer(), T0, version=0)
     driver.init()
-    (markers,) = driver.asked
+    (markers,) = driver.sent_markers
     assert markers.transaction_version == 2
     driver = ShardDriver(version=1)
     driver.add(driver.producer(), T0, version=0)
     driver.init()
-    (markers,) = driver.asked
+    (markers,) = driver.sent_markers
     assert markers.transaction_version == 0
 
 
@@ -262,7 +262,7 @@ def test_a_fence_that_fails_does_not_bump_twice(version: int) -> None:
     assert driver.init() == Answer(ErrorCode.NOT_COORDINATOR, -1, -1)
     assert driver.init() == Answer(ErrorCode.NOT_COORDINATOR, -1, -1)
     assert (driver.state(), driver.producer_of()) == ("Ongoing", old)
-    assert driver.asked == []
+    assert driver.sent_markers == []
     assert driver.init() == CONCURRENT
     assert driver.markers(T0) == [(P, 1, False)]
 

@@ -155,7 +155,7 @@ def test_the_end_before_version_2(state: str, committed: bool, version: int) -> 
     if state == "Ongoing":
         assert driver.state() == ("CompleteCommit" if committed else "CompleteAbort")
         assert driver.markers(T0) == [(*producer, committed)]
-        assert driver.asked[0].transaction_version == 0
+        assert driver.sent_markers[0].transaction_version == 0
     else:
         assert driver.state() == state
 
@@ -220,8 +220,8 @@ def test_the_marker_has_the_epoch_that_the_producer_goes_on_with() -> None:
     producer = driver.begin(T0, U0)
     assert driver.commit(producer) == ended(P, 1)
     assert driver.markers(T0) == driver.markers(U0) == [(P, 1, True)]
-    (asked,) = driver.asked
-    assert (asked.coordinator_epoch, asked.transaction_version) == (7, 2)
+    (markers,) = driver.sent_markers
+    assert (markers.coordinator_epoch, markers.transaction_version) == (7, 2)
     assert driver.add(producer, T0) is ErrorCode.PRODUCER_FENCED
     assert driver.add((P, 1), T0) is ErrorCode.NONE
 
@@ -231,7 +231,7 @@ def test_an_abort_without_partitions_is_complete_at_once() -> None:
     producer = driver.producer()
     driver.advance(40)
     assert driver.abort(producer) == ended(P, 1)
-    assert driver.asked == []
+    assert driver.sent_markers == []
     assert driver.state() == "CompleteAbort"
     assert driver.described().transaction_start_time_ms == 40
     assert driver.stored(back=1).state.value == "PrepareAbort"
@@ -270,7 +270,7 @@ def test_an_end_whose_record_is_not_in_has_not_happened() -> None:
     driver.failing_appends = 1
     assert driver.commit(producer) == refused(ErrorCode.NOT_COORDINATOR)
     assert (driver.state(), driver.producer_of()) == ("Ongoing", producer)
-    assert driver.asked == []
+    assert driver.sent_markers == []
     assert driver.abort(producer) == ended(P, 1)
     assert driver.markers(T0) == [(P, 1, False)]
 

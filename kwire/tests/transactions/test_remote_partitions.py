@@ -17,20 +17,22 @@ from kwire_protocol.messages.add_partitions_to_txn import (
 from kwire.transactions.remote_partitions import (
     MAX_PARTITIONS,
     MAX_WAITING,
-    Asker,
     PartitionsRequest,
     Question,
     RemotePartitions,
+    TxnProducer,
 )
 from kwire.transactions.transaction import TopicPartition
 
 A, B, C = ("a", 0), ("a", 1), ("b", 0)
 
 
-def asked(machine: RemotePartitions, asker: Asker, *partitions: TopicPartition, node_id: int = 2) -> list[Question]:
-    questions = [Question(asker, partition) for partition in partitions]
+def asked(
+    machine: RemotePartitions, producer: TxnProducer, *partitions: TopicPartition, node_id: int = 2
+) -> list[Question]:
+    questions = [Question(producer, partition) for partition in partitions]
     for question in questions:
-        machine.ask(question, node_id)
+        machine.add(question, node_id)
     return questions
 
 
@@ -65,14 +67,14 @@ def told(outcomes: list[tuple[Question, KafkaError | None]]) -> dict[TopicPartit
     return {question.partition: None if error is None else error.code for question, error in outcomes}
 
 
-def asker(name: str = "id", *, producer_id: int = 1, epoch: int = 0, adds: bool = True) -> Asker:
-    return Asker(name, producer_id, epoch, adds)
+def producer(name: str = "id", *, producer_id: int = 1, epoch: int = 0, adds: bool = True) -> TxnProducer:
+    return TxnProducer(name, producer_id, epoch, adds)
 
 
 def test_the_partitions_of_a_transaction_go_in_one_entry() -> None:
     machine = RemotePartitions()
-    asked(machine, asker(), A, C, B, A)
-    asked(machine, asker("other", producer_id=2, adds=False), A)
+    asked(machine, producer(), A, C, B, A)
+    asked(machine, producer("other", producer_id=2, adds=False), A)
     request = sent(machine)
     first, second = request.request.transactions
     assert (first.transactional_id, first.producer_id, first.producer_epoch, first.verify_only) == ("id", 1, 0, False)
@@ -83,10 +85,10 @@ def test_the_partitions_of_a_transaction_go_in_one_entry() -> None:
 
 def test_what_is_asked_while_a_request_is_under_way_shares_the_next_one() -> None:
     machine = RemotePartitions()
-    asked(machine, asker(), A)
+    asked(machine, producer(), A)
     first = sent(machine)
-    asked(machine, asker(), B)
-    asked(machine, asker("other"), C)
+    asked(machine, producer(), B)
+    asked(machine, producer("other"), C)
     assert machine.next_request(2) is None
     assert told(machine.answered(first, response(first))) == {A: None}
     second = sent(machine)
@@ -96,22 +98,22 @@ def test_what_is_asked_while_a_request_is_under_way_shares_the_next_one() -> Non
 
 def test_each_node_has_its_own_request() -> None:
     machine = RemotePartitions()
-    asked(machine, asker(), A, node_id=2)
-    asked(machine, asker("other"), B, node_id=3)
+    asked(machine, producer(), A, node_id=2)
+    asked(machine, producer("other"), B, node_id=3)
     assert (sent(machine, 2).node_id, sent(machine, 3).node_id) == (2, 3)
 
 
-@pytest.mark.parametrize("other", [asker(epoch=1), asker(producer_id=9), asker(adds=False)])
-def test_an_id_is_named_once_in_a_request_and_what_differs_waits_for_the_next(other: Asker) -> None:
+@pytest.mark.parametrize("other", [producer(epoch=1), producer(producer_id=9), producer(adds=False)])
+def test_an_id_is_named_once_in_a_request_and_what_differs_waits_for_the_next(other: TxnProducer) -> None:
     machine = RemotePartitions()
-    asked(machine, asker(), A)
+    asked(machine, producer(), A)
     asked(machine, other, A)
-    asked(machine, asker(), B)
+    asked(machine, producer(), B)
     first = sent(machine)
-    assert [it.asker for it in first.questions] == [asker(), asker()]
+    assert [it.producer for it in first.questions] == [producer(), producer()]
     machine.answered(first, response(first))
     second = sent(machine)
-    assert [it.asker for it in second.questions] == [other]
+    assert [it.producer for it in second.questions] == [other]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_an_id_is_named_once_in_a_request_and_what_differs_waits_for_the_next(ot
 )
 def test_each_partition_has_its_own_answer(code: int, meaning: ErrorCode) -> None:
     machine = RemotePartitions()
-    asked(machine, asker(), A, B)
+    asked(machine, producer(), A, B)
     request = sent(machine)
     assert told(machine.answered(request, response(request, {A: code}))) == {A: meaning, B: None}
 
@@ -140,7 +142,7 @@ def test_each_partition_has_its_own_answer(code: int, meaning: ErrorCode) -> Non
 )
 def test_an_error_of_the_request_is_the_answer_for_all(code: ErrorCode, meaning: ErrorCode) -> None:
     machine = RemotePartitions()
-    asked(machine, asker(), A, B)
+    asked(machine, producer(), A, B)
     assert told(machine.answered(sent(machine), AddPartitionsToTxnResponse(error_code=code))) == {
         A: meaning,
         B: meaning,
@@ -149,15 +151,15 @@ def test_an_error_of_the_request_is_the_answer_for_all(code: ErrorCode, meaning:
 
 def test_without_a_response_the_producer_is_to_try_again() -> None:
     machine = RemotePartitions()
-    asked(machine, asker(), A)
+    asked(machine, producer(), A)
     assert told(machine.answered(sent(machine), None)) == {A: ErrorCode.NETWORK_EXCEPTION}
-    asked(machine, asker(), A)
+    asked(machine, producer(), A)
     assert machine.next_request(2) is not None
 
 
 def test_an_answer_that_leaves_out_partitions_or_makes_them_up_does_no_harm() -> None:
     machine = RemotePartitions()
-    asked(machine, asker(), A, B)
+    asked(machine, producer(), A, B)
     request = sent(machine)
     strange = response(request)
     strange.results_by_transaction[0].topic_results[0].results_by_partition[1:] = [
@@ -169,24 +171,24 @@ def test_an_answer_that_leaves_out_partitions_or_makes_them_up_does_no_harm() ->
 
 def test_what_waits_and_what_a_request_carries_is_bounded() -> None:
     machine = RemotePartitions()
-    asked(machine, asker(), *(("a", index) for index in range(MAX_WAITING)))
+    asked(machine, producer(), *(("a", index) for index in range(MAX_WAITING)))
     with pytest.raises(KafkaError) as refused:
-        asked(machine, asker(), C)
+        asked(machine, producer(), C)
     assert refused.value.code is ErrorCode.NETWORK_EXCEPTION
-    asked(machine, asker(), C, node_id=3)
+    asked(machine, producer(), C, node_id=3)
     assert len(sent(machine).questions) == MAX_PARTITIONS
 
 
-ASKERS = st.builds(Asker, st.sampled_from(["x", "y"]), st.integers(1, 2), st.integers(0, 1), st.booleans())
+ASKERS = st.builds(TxnProducer, st.sampled_from(["x", "y"]), st.integers(1, 2), st.integers(0, 1), st.booleans())
 
 
 @given(st.lists(st.tuples(ASKERS, st.sampled_from([A, B, C]), st.integers(2, 3))))
-def test_every_question_is_answered_once(questions: list[tuple[Asker, TopicPartition, int]]) -> None:
+def test_every_question_is_answered_once(questions: list[tuple[TxnProducer, TopicPartition, int]]) -> None:
     machine = RemotePartitions()
     waiting = []
     for it, partition, node_id in questions:
         question = Question(it, partition)
-        machine.ask(question, node_id)
+        machine.add(question, node_id)
         waiting.append(question)
     for node_id in (2, 3):
         while (request := machine.next_request(node_id)) is not None:

@@ -20,8 +20,8 @@ from kwire.replicas.roles import NO_LEADER, Follower
 from kwire.runtime.futures import Future
 from testkit.basics.futures import at_once, value_of
 from testkit.metadata.harness import FakeClock
-from testkit.scenes.asking import clients
-from testkit.scenes.asking.asked_broker import AskedBroker
+from testkit.scenes.direct import clients
+from testkit.scenes.direct.broker_driver import BrokerDriver
 from testkit.scenes.internal_topics import create_internal_topics
 
 
@@ -150,34 +150,34 @@ def test_nobody_joins_whose_connection_broke_while_it_waited() -> None:
     assert scene.state == "CompleteCommit"
 
 
-def flushing() -> tuple[AskedBroker, tuple[int, int]]:
+def flushing() -> tuple[BrokerDriver, tuple[int, int]]:
     """Every append is flushed before it is answered; producer `id` has its transaction open in `t`."""
     clock = FakeClock()
-    asked = AskedBroker(
+    driver = BrokerDriver(
         Broker.open(load_config(settings=["log.flush.interval.messages=1"]), MemoryDisk(), clock), clock
     )
-    create_internal_topics(asked.broker)
-    asked.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000), 7)
-    error, producer = clients.init(asked, "id")
+    create_internal_topics(driver.broker)
+    driver.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000), 7)
+    error, producer = clients.init(driver, "id")
     assert error is ErrorCode.NONE
     batch = clients.Batch(("t", 0), producer, 0, ((b"k", b"v"),))
-    assert clients.produce(asked, [batch], "id") == {("t", 0): (ErrorCode.NONE, 0)}
-    return asked, producer
+    assert clients.produce(driver, [batch], "id") == {("t", 0): (ErrorCode.NONE, 0)}
+    return driver, producer
 
 
 def test_a_fence_goes_on_as_soon_as_it_is_on_the_medium() -> None:
-    asked, _ = flushing()
-    assert clients.init(asked, "id")[0] is ErrorCode.CONCURRENT_TRANSACTIONS
-    assert clients.describe(asked, "id").transaction_state == "CompleteAbort"
+    driver, _ = flushing()
+    assert clients.init(driver, "id")[0] is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert clients.describe(driver, "id").transaction_state == "CompleteAbort"
 
 
 def test_a_time_out_goes_on_as_soon_as_it_is_on_the_medium() -> None:
-    asked, _ = flushing()
-    asked.advance(clients.TIMEOUT_MS)
-    assert clients.describe(asked, "id").transaction_state == "CompleteAbort"
+    driver, _ = flushing()
+    driver.advance(clients.TIMEOUT_MS)
+    assert clients.describe(driver, "id").transaction_state == "CompleteAbort"
 
 
 def test_markers_are_in_when_the_end_of_a_transaction_is_answered() -> None:
-    asked, producer = flushing()
-    assert clients.end(asked, "id", producer, committed=True, version=2)[0] is ErrorCode.NONE
-    assert clients.describe(asked, "id").transaction_state == "CompleteCommit"
+    driver, producer = flushing()
+    assert clients.end(driver, "id", producer, committed=True, version=2)[0] is ErrorCode.NONE
+    assert clients.describe(driver, "id").transaction_state == "CompleteCommit"

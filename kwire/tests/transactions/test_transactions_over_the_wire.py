@@ -86,7 +86,7 @@ def test_a_decision_is_on_the_medium_before_anybody_sees_it() -> None:
         producer = producer_of(client)
         assert send(client, producer) == 0
         disk.holds = True
-        client.ask((end(producer), END_VERSION))
+        client.send_requests((end(producer), END_VERSION))
         disk.wait_for_sync()
         assert_silent(client)
         assert stable_end(reader) == 0

@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from kwire_protocol.errors import ErrorCode
 
 from testkit.clients import aio
-from testkit.clients.records.client import ProducerConfig, Refused, Sent, Stored, Told
+from testkit.clients.records.client import ProducerConfig, RecordMetadata, Refused, Sent, Stored
 
 _LOG_APPEND_TIME = 1
 
@@ -23,10 +23,10 @@ class _Producer:
     _client: AIOKafkaProducer
     _loop: aio.LoopInThread
 
-    def send(self, topic: str, records: Iterable[Sent]) -> list[Told]:
+    def send(self, topic: str, records: Iterable[Sent]) -> list[RecordMetadata]:
         return self._loop.run(self._send(topic, records))
 
-    async def _send(self, topic: str, records: Iterable[Sent]) -> list[Told]:
+    async def _send(self, topic: str, records: Iterable[Sent]) -> list[RecordMetadata]:
         futures = [
             await self._client.send(
                 topic,
@@ -42,7 +42,7 @@ class _Producer:
             found = await asyncio.gather(*futures)
         except KafkaError as error:
             raise Refused(error.errno) from error
-        return [Told(it.partition, it.offset, it.timestamp) for it in found if it is not None]
+        return [RecordMetadata(it.partition, it.offset, it.timestamp) for it in found if it is not None]
 
     def settle(self, other_topic: str) -> None:
         pass

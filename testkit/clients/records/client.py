@@ -19,7 +19,7 @@ class Sent(NamedTuple):
     partition: int | None = None
 
 
-class Told(NamedTuple):
+class RecordMetadata(NamedTuple):
     """An acknowledgement. The time is the broker's for a topic with append time."""
 
     partition: int
@@ -59,7 +59,7 @@ class ProducerConfig:
 
 
 class Producer(Protocol):
-    def send(self, topic: str, records: Iterable[Sent]) -> list[Told]:
+    def send(self, topic: str, records: Iterable[Sent]) -> list[RecordMetadata]:
         """Sends them together, and waits for all. Raises Refused for the first refused one."""
 
     def settle(self, other_topic: str) -> None:
@@ -101,7 +101,7 @@ class Client(Protocol):
 
     @property
     def unknown_codes(self) -> frozenset[int]:
-        """Kafka's error codes that it does not know: it reports UNKNOWN_SERVER_ERROR for them."""
+        """The error codes that this client lacks: it reports UNKNOWN_SERVER_ERROR for them."""
 
     def producing(self, bootstrap: str, config: ProducerConfig) -> AbstractContextManager[Producer]: ...
 

@@ -10,7 +10,7 @@ import attrs
 from kafka import TopicPartition, errors
 
 from testkit.clients import kafka_python
-from testkit.clients.records.client import ProducerConfig, Refused, Sent, Stored, Told
+from testkit.clients.records.client import ProducerConfig, RecordMetadata, Refused, Sent, Stored
 
 _LOG_APPEND_TIME = 1
 
@@ -19,7 +19,7 @@ _LOG_APPEND_TIME = 1
 class _Producer:
     _client: Any
 
-    def send(self, topic: str, records: Iterable[Sent]) -> list[Told]:
+    def send(self, topic: str, records: Iterable[Sent]) -> list[RecordMetadata]:
         futures = [
             self._client.send(
                 topic,
@@ -36,7 +36,7 @@ class _Producer:
             found = [future.get(timeout=kafka_python.SEND_TIMEOUT_S) for future in futures]
         except errors.KafkaError as error:
             raise Refused(error.errno) from error
-        return [Told(it.partition, it.offset, it.timestamp) for it in found]
+        return [RecordMetadata(it.partition, it.offset, it.timestamp) for it in found]
 
     def settle(self, other_topic: str) -> None:
         # kafka-python 2.2 sends what needs no answer only with its next request that needs one.

@@ -20,7 +20,7 @@ from confluent_kafka import Producer as LibrdkafkaProducer
 
 from testkit.basics.waiting import Deadline
 from testkit.clients import confluent
-from testkit.clients.records.client import ProducerConfig, Refused, Sent, Stored, Told
+from testkit.clients.records.client import ProducerConfig, RecordMetadata, Refused, Sent, Stored
 
 
 def _stored(message: Message) -> Stored:
@@ -43,7 +43,7 @@ def _stored(message: Message) -> Stored:
 class _Producer:
     _client: LibrdkafkaProducer
 
-    def send(self, topic: str, records: Iterable[Sent]) -> list[Told]:
+    def send(self, topic: str, records: Iterable[Sent]) -> list[RecordMetadata]:
         acknowledgements = confluent.Acknowledgements()
         for it in records:
             to = {} if it.partition is None else {"partition": it.partition}
@@ -60,7 +60,7 @@ class _Producer:
         if acknowledgements.errors:
             raise Refused(acknowledgements.errors[0].code())
         return [
-            Told(it.partition() or 0, -1 if it.offset() is None else int(it.offset() or 0), it.timestamp()[1])
+            RecordMetadata(it.partition() or 0, -1 if it.offset() is None else int(it.offset() or 0), it.timestamp()[1])
             for it in acknowledgements.taken
         ]
 
@@ -101,8 +101,8 @@ class _Reader:
         return int(begin), int(end)
 
     def at_time(self, partition: int, timestamp_ms: int) -> tuple[int, int | None] | None:
-        asked = TopicPartition(self._topic, partition, timestamp_ms)
-        (found,) = self._client.offsets_for_times([asked], timeout=confluent.CALL_TIMEOUT_S)
+        wanted = TopicPartition(self._topic, partition, timestamp_ms)
+        (found,) = self._client.offsets_for_times([wanted], timeout=confluent.CALL_TIMEOUT_S)
         return None if found.offset == OFFSET_END else (found.offset, None)
 
 

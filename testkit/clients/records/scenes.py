@@ -1,4 +1,4 @@
-"""What is sent comes back as it was, what cannot be taken gets Kafka's errors, and a reader moves as it is asked to."""
+"""Records come back as they were sent, refused ones get Kafka's errors, and a reader seeks to requested positions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Scenes:
             return reader.take(count)
 
     def code(self, code: ErrorCode) -> ErrorCode:
-        """What the client reports for this code."""
+        """The error that the client reports for this code."""
         return ErrorCode.UNKNOWN_SERVER_ERROR if code in self.client.unknown_codes else code
 
     def values(self, broker: Broker, topic: str, count: int) -> list[bytes | None]:
@@ -61,8 +61,8 @@ class ProduceScenes(_Scenes):
 
     def test_acknowledged_records_have_consecutive_offsets(self, broker: Broker, topic: str) -> None:
         with self.producing(broker) as producer:
-            told = [it for _ in range(2) for it in producer.send(topic, [Sent(value) for value in numbered(10)])]
-        assert [(it.partition, it.offset) for it in told] == [(0, number) for number in range(20)]
+            metadata = [it for _ in range(2) for it in producer.send(topic, [Sent(value) for value in numbered(10)])]
+        assert [(it.partition, it.offset) for it in metadata] == [(0, number) for number in range(20)]
 
     @pytest.mark.parametrize(
         ("key", "value"),
@@ -102,11 +102,11 @@ class ProduceScenes(_Scenes):
         topic = new_topic(config={"message.timestamp.type": "LogAppendTime"})
         before_ms = int(time.time() * 1000)
         with self.producing(broker, codec=codec) as producer:
-            told = producer.send(topic, [Sent(value, timestamp_ms=1_000) for value in numbered(20)])
+            metadata = producer.send(topic, [Sent(value, timestamp_ms=1_000) for value in numbered(20)])
         after_ms = int(time.time() * 1000)
         records = self.read(broker, topic, 20)
         assert all(it.has_append_time and before_ms <= it.timestamp_ms <= after_ms for it in records)
-        assert [it.timestamp_ms for it in records] == [it.timestamp_ms for it in told]
+        assert [it.timestamp_ms for it in records] == [it.timestamp_ms for it in metadata]
         assert [it.value for it in records] == numbered(20)
 
     def test_a_record_just_below_the_limit_is_taken(self, broker: Broker, topic: str) -> None:
@@ -156,8 +156,8 @@ class ProduceScenes(_Scenes):
     def test_an_idempotent_producer_keeps_the_order_over_many_batches(self, broker: Broker, topic: str) -> None:
         values = numbered(2_000, size=100)
         with self.producing(broker, is_idempotent=True, batch_bytes=2_000) as producer:
-            told = producer.send(topic, [Sent(value) for value in values])
-        assert [it.offset for it in told] == list(range(len(values)))
+            metadata = producer.send(topic, [Sent(value) for value in values])
+        assert [it.offset for it in metadata] == list(range(len(values)))
         assert self.values(broker, topic, len(values)) == values
 
 

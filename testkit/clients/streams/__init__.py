@@ -127,34 +127,38 @@ class Instances(_Program):
                 process.kill()
 
     def start(self, name: str) -> None:
-        self._ask("start", name)
+        self._request("start", name)
 
     def leave(self, name: str) -> None:
-        self._ask("leave", name)
+        self._request("leave", name)
 
     def tasks(self, name: str) -> tuple[set[str], set[str]]:
         """Active and standby tasks, such as "1_0"."""
-        active, standby = self._ask("tasks", name)
+        active, standby = self._request("tasks", name)
         return _set(active), _set(standby)
 
     def restored(self, name: str) -> int:
-        """How many records it has read back for active tasks."""
-        (count,) = self._ask("restored", name)
+        """Returns the number of records that it has restored for active tasks."""
+        (count,) = self._request("restored", name)
         return int(count)
 
     def count(self, name: str, word: str) -> int | None:
-        """What its own active tasks say; None if they do not have the word."""
-        (count,) = self._ask("count", name, word)
+        """Returns the count of its own active tasks; None if they do not have the word."""
+        (count,) = self._request("count", name, word)
         return None if count == "-" else int(count)
 
     def where(self, name: str, word: str) -> tuple[str, set[str]]:
-        """The instance with the word's active task, and those with a standby task, as instance `name` knows them."""
-        active, standby = self._ask("where", name, word)
+        """Returns the instance with the word's active task, and those with a standby task, by the metadata of instance
+        `name`.
+        """
+        active, standby = self._request("where", name, word)
         return active, _set(standby)
 
     def hosts(self, name: str) -> dict[str, tuple[set[str], set[str]]]:
-        """The partitions of each instance's active and standby tasks that have the store, as instance `name` knows."""
-        (hosts,) = self._ask("hosts", name)
+        """Returns the partitions of each instance's active and standby tasks that have the store, by the metadata of
+        `name`.
+        """
+        (hosts,) = self._request("hosts", name)
         found = {}
         for host in _set(hosts):
             its_name, _, partitions = host.partition("=")
@@ -162,7 +166,7 @@ class Instances(_Program):
             found[its_name] = (_set(active, ";"), _set(standby, ";"))
         return found
 
-    def _ask(self, *command: str) -> list[str]:
+    def _request(self, *command: str) -> list[str]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(" ".join(command) + "\n")

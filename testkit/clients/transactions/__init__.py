@@ -1,7 +1,7 @@
-"""Transactions as every client must find them; a client's test module gives its `Client` and inherits the scenes.
+"""Transactions that must work with every client; a client's test module defines its `Client` and inherits the scenes.
 
-client.py    what the scenes ask of a client
-asking.py    what the broker says by itself: last stable offsets, offsets of groups
+client.py    the client's interface in the scenes
+queries.py   requests to the broker without a client: last stable offsets, offsets of groups
 scenes.py    transactions on a broker that stays up
 restarts.py  transactions over a restart of the broker, at each step
 """

@@ -1,4 +1,4 @@
-"""What the scenes ask of a client: few verbs, each of which returns when the broker has answered."""
+"""The client's interface in the scenes: a few verbs, each of which returns when the broker has answered."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Producer(Protocol):
         """Returns when all are acknowledged; raises what the first refused one was refused with."""
 
     def send_offsets(self, offsets: Mapping[Spot, int], source: Source) -> None:
-        """In the transaction, with all that the client knows of the member."""
+        """Sends the offsets in the transaction, with all that the client has of the member."""
 
     def commit(self) -> None: ...
 
@@ -44,7 +44,7 @@ class Producer(Protocol):
 class Client(Protocol):
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """What its calls raise."""
+        """The errors that its calls raise."""
 
     def producing(
         self, bootstrap: str, transactional_id: str, *, timeout_ms: int = 60_000
@@ -54,7 +54,7 @@ class Client(Protocol):
     def reading(self, bootstrap: str, group: str, topic: str) -> AbstractContextManager[Source]: ...
 
     def values(self, bootstrap: str, topic: str, partitions: Sequence[int], *, committed: bool) -> list[bytes]:
-        """What it sees up to the end, partition by partition: read_committed, or else read_uncommitted."""
+        """Returns the values up to the end, by partition: read_committed, or else read_uncommitted."""
 
     def is_fenced(self, error: Exception) -> bool:
-        """Whether the error says that another producer has taken over."""
+        """True if the error means that another producer has taken over."""

@@ -1,6 +1,6 @@
-"""A transaction that hangs: open in a partition, and no coordinator knows of it.
+"""A hanging transaction: it is open in a partition, and no coordinator has it.
 
-As brokers before KIP-890 could come to it, and as ours can when they are told not to ask the coordinator.
+Brokers before KIP-890 could cause one, and so can ours if they do not verify the partition at the coordinator.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def an_hour_ago_ms() -> int:
 
 
 def leave_hanging(bootstrap: str, spot: Spot) -> None:
-    """Producer `PRODUCER_ID` has written a record in a transaction, an hour ago, and nobody will ever end it."""
+    """Writes a record of producer `PRODUCER_ID` in a transaction that began an hour ago, and will not be ended."""
     topic, index = spot
     record = Record(value=b"hanging", timestamp=an_hour_ago_ms())
     batch = build_batch([record], producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=0, transactional=True)
@@ -55,7 +55,7 @@ def leave_hanging(bootstrap: str, spot: Spot) -> None:
 
 @contextmanager
 def _unverified(bootstrap: str) -> Iterator[None]:
-    """No leader asks a coordinator whether what it is sent is part of a transaction."""
+    """Turns off the verification of transactions: leaders do not check that records are part of one."""
 
     def configure(operation: int, value: str | None) -> None:
         change = AlterableConfig("transaction.partition.verification.enable", operation, value)

@@ -56,7 +56,7 @@ class _Producer:
 
 @attrs.frozen
 class Confluent:
-    """As scenes want it; its members speak `protocol`."""
+    """The client with the interface of the scenes; its members use `protocol`."""
 
     protocol: str = CLASSIC
     errors: ClassVar = (KafkaException,)
@@ -98,5 +98,5 @@ class Confluent:
         return [it.value() or b"" for it in sorted(found, key=lambda it: (it.partition() or 0, it.offset() or 0))]
 
     def is_fenced(self, error: Exception) -> bool:
-        told: KafkaError = error.args[0]
-        return bool(told.fatal()) or told.code() == KafkaError._FENCED
+        failure: KafkaError = error.args[0]
+        return bool(failure.fatal()) or failure.code() == KafkaError._FENCED

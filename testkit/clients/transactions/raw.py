@@ -1,7 +1,7 @@
-"""A transactional producer by hand: each request when the test wants it, with whatever it wants in it.
+"""A transactional producer that sends raw requests: each when the test calls it, with the test's own fields.
 
-Apache Kafka finishes transactions beside the requests, and coordinates nobody yet for some moments after its start:
-what it asks to be sent again is sent again.
+Apache Kafka completes transactions asynchronously, and has no coordinator for some moments after its start. Retriable
+errors are retried.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _AGAIN = {
 }
 
 
-def _answered(ask: Callable[[], T], error_of: Callable[[T], Iterable[int]], what: str) -> T:
+def _answered(call: Callable[[], T], error_of: Callable[[T], Iterable[int]], what: str) -> T:
     def answer() -> tuple[T] | None:
-        found = ask()
+        found = call()
         return None if _AGAIN.intersection(error_of(found)) else (found,)
 
     found = eventually(answer, f"an answer to {what}")
@@ -56,7 +56,7 @@ def _answered(ask: Callable[[], T], error_of: Callable[[T], Iterable[int]], what
 
 @attrs.define
 class RawProducer:
-    """`producer_id` and `epoch` are what the broker told last. What is given to a method goes before them."""
+    """A producer with `producer_id` and `epoch` of the broker's last response. Arguments of a method override them."""
 
     client: RawClient
     transactional_id: str
@@ -134,7 +134,7 @@ class RawProducer:
         return ErrorCode(answer.error_code)
 
     def described(self) -> TransactionState:
-        """When its markers are in."""
+        """Returns the description when its markers are written."""
 
         def answer() -> TransactionState | None:
             response = self.client.call(DescribeTransactionsRequest([self.transactional_id]), 0)

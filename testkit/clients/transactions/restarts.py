@@ -1,7 +1,7 @@
-"""Transactions over a restart of the broker. One restart for all steps: each has a producer of its own that is there.
+"""Transactions over a restart of the broker. One restart is for all steps: each has a producer of its own.
 
-A transaction is five actions, and a step is how many of them are done before. Afterwards each producer goes on, and
-whatever the step was, the outcome is the same.
+A transaction is five actions, and a step is the number of actions that are done before the restart. Afterwards each
+producer continues, and the outcome is the same for each step.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pytest
 from testkit.basics.values import numbered
 from testkit.basics.waiting import eventually
 from testkit.clients import confluent
-from testkit.clients.transactions.asking import end_offset, group_offset, is_stable
 from testkit.clients.transactions.client import Client, Producer, Source
+from testkit.clients.transactions.queries import end_offset, group_offset, is_stable
 from testkit.raw import topics
 from testkit.servers.brokers import RestartableBroker
 
@@ -30,7 +30,7 @@ _numbers = itertools.count(1)
 
 @attrs.define(eq=False)
 class Transaction:
-    """One producer's: takes from its source topic, puts into its target topic."""
+    """The transaction of one producer: it consumes from its source topic, and produces to its target topic."""
 
     bootstrap: str
     name: str
@@ -68,7 +68,7 @@ class Transaction:
         return group_offset(self.bootstrap, self.name, (self.source, 0))
 
     def seen(self, client: Client, *, committed: bool = True) -> list[bytes]:
-        """When it has ended and its markers are in."""
+        """Returns the records when the transaction has ended and its markers are written."""
         spots = [(self.target, partition) for partition in range(2)]
         eventually(lambda: all(is_stable(self.bootstrap, spot) for spot in spots), "no transaction is open")
         return client.values(self.bootstrap, self.target, (0, 1), committed=committed)
@@ -92,7 +92,7 @@ def transaction(client: Client, bootstrap: str, step: str) -> Iterator[Transacti
 class World:
     """A broker that was restarted, and the transactions that were at a step of theirs when that happened."""
 
-    kept: dict[str, Transaction]
+    left_open: dict[str, Transaction]
     to_be_aborted: Transaction
     abandoned: dict[str, Transaction]
 
@@ -109,17 +109,17 @@ class RestartScenes:
             for step in ABANDONED:
                 with transaction(client, broker.bootstrap, step) as left:
                     abandoned[step] = left
-            kept = {step: stack.enter_context(transaction(client, broker.bootstrap, step)) for step in STEPS}
+            left_open = {step: stack.enter_context(transaction(client, broker.bootstrap, step)) for step in STEPS}
             to_be_aborted = stack.enter_context(transaction(client, broker.bootstrap, "all sent"))
             if request.param == "stop":
                 broker.restart()
             else:
                 broker.kill_and_restart()
-            yield World(kept, to_be_aborted, abandoned)
+            yield World(left_open, to_be_aborted, abandoned)
 
     @pytest.mark.parametrize("step", STEPS)
     def test_a_transaction_that_met_a_restart_is_finished_by_its_producer(self, world: World, step: str) -> None:
-        it = world.kept[step]
+        it = world.left_open[step]
         if step not in ("initialised", "begun", "committed"):
             assert end_offset(it.bootstrap, (it.target, 0), committed=True) == 0, "still open"
         it.from_the_step()

@@ -11,19 +11,21 @@ import pytest
 from testkit.basics.values import numbered
 from testkit.basics.waiting import eventually
 from testkit.clients import confluent
-from testkit.clients.transactions.asking import end_offset, group_offset, is_stable
 from testkit.clients.transactions.client import Client
+from testkit.clients.transactions.queries import end_offset, group_offset, is_stable
 from testkit.servers.brokers import Broker
 
 TIMEOUT_MS = 1_500
-"""Of transactions that are to time out; those that are not have a minute."""
+"""The timeout of transactions that are to time out; others have a minute."""
 
 
 class Scenes:
     client: ClassVar[Client]
 
     def seen(self, broker: Broker, topic: str, partitions: Sequence[int] = (0,)) -> list[bytes]:
-        """By read_committed when all transactions have ended: the end is answered before its markers are in."""
+        """Returns the records of read_committed after all transactions have ended: a commit is answered before its
+        markers are written.
+        """
         spots = [(topic, partition) for partition in partitions]
         eventually(lambda: all(is_stable(broker.bootstrap, spot) for spot in spots), "no transaction is open")
         return self.seen_now(broker, topic, partitions)
@@ -239,15 +241,17 @@ class TransactionScenes(OffsetScenes):
             ]
             for producer in producers:
                 producer.begin()
-            for turn in range(2):
+            for round_number in range(2):
                 for number, producer in enumerate(producers):
-                    producer.send(topic, [b"%02d in turn %d" % (number, turn)], partition=number % 3)
+                    producer.send(topic, [b"%02d in turn %d" % (number, round_number)], partition=number % 3)
             for number, producer in reversed(list(enumerate(producers))):
                 if number % 2:
                     producer.abort()
                 else:
                     producer.commit()
-        expected = {b"%02d in turn %d" % (number, turn) for number in range(0, count, 2) for turn in range(2)}
+        expected = {
+            b"%02d in turn %d" % (number, round_number) for number in range(0, count, 2) for round_number in range(2)
+        }
         assert sorted(self.seen(broker, topic, range(3))) == sorted(expected)
         assert len(self.written(broker, topic, range(3))) == 2 * count
 

@@ -1,4 +1,4 @@
-"""What must be true of an assignment, and what the best one costs, found in another way than the assignors' own."""
+"""The laws of an assignment, and the cost of the best one, computed in another way than by the assignors."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def subscribed_partitions(group: GroupSpec) -> set[Partition]:
     return {(topic, it) for topic in topics for it in range(group.topics[topic].partition_count)}
 
 
-def kept_if_nobody_moves(group: GroupSpec) -> dict[Partition, str]:
-    """What members have and may keep."""
+def owners_if_nobody_moves(group: GroupSpec) -> dict[Partition, str]:
+    """Returns the partitions that members have and may keep."""
     found = owners({member_id: spec.assigned for member_id, spec in group.members.items()})
     wanted = subscribed_partitions(group)
     return {it: owner for it, owner in found.items() if it in wanted and it[0] in group.members[owner].topics}
 
 
 def moved(group: GroupSpec, parts: Mapping[str, Assignment]) -> int:
-    """How many partitions left a member that might have kept them."""
+    """Returns the number of partitions that left a member although it might have kept them."""
     now = owners(parts)
-    return sum(now[it] != owner for it, owner in kept_if_nobody_moves(group).items())
+    return sum(now[it] != owner for it, owner in owners_if_nobody_moves(group).items())
 
 
 def loads(parts: Mapping[str, Assignment]) -> dict[str, int]:
@@ -55,7 +55,7 @@ def cost(group: GroupSpec, parts: Mapping[str, Assignment]) -> Cost:
 
 
 def near(group: GroupSpec, parts: Mapping[str, Assignment]) -> int:
-    """How many partitions have a replica in the rack of their owner."""
+    """Returns the number of partitions that have a replica in the rack of their owner."""
     return sum(
         group.members[owner].rack_id in group.topics[topic].racks_of(partition)
         for (topic, partition), owner in owners(parts).items()
@@ -87,7 +87,7 @@ def in_another_order(group: GroupSpec) -> GroupSpec:
 
 
 def check_all(assignor: Assignor, group: GroupSpec) -> dict[str, Assignment]:
-    """What any assignor owes."""
+    """Checks the laws of any assignor."""
     parts = assignor.assign(group)
     check_owners(group, parts)
     for member_id, part in parts.items():
@@ -116,7 +116,7 @@ def check_level(group: GroupSpec, parts: Mapping[str, Assignment]) -> None:
 
 
 def check_uniform(assignor: Assignor, group: GroupSpec, *, small: bool) -> dict[str, Assignment]:
-    """`small`: the best cost is looked for, which takes a while."""
+    """Checks the laws of the uniform assignor. With `small`, also compares with the best cost, which takes a while."""
     parts = check_all(assignor, group)
     check_level(group, parts)
     if small:
@@ -149,7 +149,7 @@ def best_cost(group: GroupSpec) -> Cost:
     One partition after the other enters by the cheapest way, on which others may be passed on. After each the cost is
     the lowest for those that entered.
     """
-    had = kept_if_nobody_moves(group)
+    had = owners_if_nobody_moves(group)
     owner: dict[Partition, str] = {}
     load: Counter[str] = Counter()
     for entering in sorted(subscribed_partitions(group)):

@@ -1,6 +1,7 @@
-"""Groups as they come: members join and leave, subscribe to other topics, and topics grow, vanish and appear.
+"""Random lives of groups: members join and leave, subscribe to other topics, and topics grow, vanish and appear.
 
-A seed decides all of it. What the members have is the caller's: the assignment of whichever assignor is looked at.
+A seed decides all of it. The members' partitions come from the caller: they are the assignment of the assignor under
+test.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Life:
         return GroupSpec(members, dict(self._topics))
 
     def go_on(self, assigned: Mapping[str, Assignment]) -> GroupSpec:
-        """Some things happen; then the group, whose members had what is `assigned`."""
+        """Applies some random events, and returns the group, whose members have `assigned`."""
         parts = dict(assigned)
         changes: tuple[Callable[[dict[str, Assignment]], None], ...] = (
             lambda _: self._join(),

@@ -42,18 +42,18 @@ def last_to_first(cut: Function) -> Function:
     return mistaken
 
 
-def whatever_it_subscribes_to(kept: Function) -> Function:
+def whatever_it_subscribes_to(_retained: Function) -> Function:
     def mistaken(member: Any, group: GroupSpec, owned: Any) -> Mapping[bytes, frozenset[int]]:
         topics = member.topics | {it for it in member.assigned if it in group.topics}
-        found: Mapping[bytes, frozenset[int]] = kept(attrs.evolve(member, topics=topics), group, owned)
+        found: Mapping[bytes, frozenset[int]] = _retained(attrs.evolve(member, topics=topics), group, owned)
         return found
 
     return mistaken
 
 
-def nothing_of_others(kept: Function) -> Function:
-    """Each member's partitions are looked at by themselves."""
-    return lambda member, group, _owned: kept(member, group, {})
+def nothing_of_others(_retained: Function) -> Function:
+    """Considers each member's partitions separately."""
+    return lambda member, group, _owned: _retained(member, group, {})
 
 
 def with_loads_left_alone(move: Function) -> Function:
@@ -67,7 +67,7 @@ def with_loads_left_alone(move: Function) -> Function:
 
 
 def one_by_one(_audiences_of: Function) -> Function:
-    """Nobody shares a topic."""
+    """No topic is shared."""
 
     def mistaken(group: GroupSpec, member_ids: list[str]) -> list[Audience]:
         firsts: dict[bytes, int] = {}
@@ -101,8 +101,8 @@ def with_racks_for_load(loads_first: Function) -> Function:
 
 def nearest_first(_least_wanted: Function) -> Function:
     def mistaken(deal: Any, member: int, audience: int, count: int, _wanted: Any) -> list[tuple[bytes, int]]:
-        kept = deal.kept[member]
-        partitions = sorted((topic, it) for topic in kept if deal.audience_of[topic] == audience for it in kept[topic])
+        own = deal.retained[member]
+        partitions = sorted((topic, it) for topic in own if deal.audience_of[topic] == audience for it in own[topic])
         here = deal.members[member].rack_id
         return sorted(partitions, key=lambda it: here not in deal._racks(it))[:count]
 
@@ -112,8 +112,10 @@ def nearest_first(_least_wanted: Function) -> Function:
 UNIFORM_MISTAKES: dict[str, Change] = {
     "an unchanged part is copied": instead(f"{ASSIGNORS}.uniform:UniformAssignor.assign", with_copies),
     "a partition without an owner is overlooked": instead(f"{ASSIGNORS}.uniform:_missing", without_the_last),
-    "a member keeps what it no longer subscribes to": instead(f"{ASSIGNORS}.uniform:_kept", whatever_it_subscribes_to),
-    "two members keep the same partition": instead(f"{ASSIGNORS}.uniform:_kept", nothing_of_others),
+    "a member keeps what it no longer subscribes to": instead(
+        f"{ASSIGNORS}.uniform:_retained", whatever_it_subscribes_to
+    ),
+    "two members keep the same partition": instead(f"{ASSIGNORS}.uniform:_retained", nothing_of_others),
     "only the first of a topic's subscribers counts": instead(f"{ASSIGNORS}.audiences:audiences_of", one_by_one),
     "nothing is levelled": instead(f"{SHARES}._level", always(0)),
     "no circle is looked for": instead(f"{SHARES}._make_all_circles", always(None)),

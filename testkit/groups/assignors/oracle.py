@@ -1,4 +1,4 @@
-"""Kafka's own assignors of the broker (java/AssignorOracle.java), beside ours."""
+"""Compares Kafka's own assignors of the broker (java/AssignorOracle.java) with ours."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROUNDS = 6
 
 
 def kafkas(java: JavaHost, name: str, groups: Sequence[GroupSpec]) -> list[dict[str, Assignment]]:
-    """What Kafka's assignor of that name answers."""
+    """Returns the answer of Kafka's assignor of that name."""
     ended = java.succeed(ORACLE, name, stdin="".join(map(_question, groups)))
     answers = ended.out.split("assigned\n")
     assert len(answers) == len(groups) + 1, "the oracle has not answered everything"
@@ -95,24 +95,28 @@ def lives(seeds: Iterable[int]) -> list[Life]:
     return [Life(seed, alike=seed % 2 == 0, large=seed % 3 == 0) for seed in seeds]
 
 
-def asked(java: JavaHost, name: str, some_lives: Sequence[Life]) -> Iterator[Question]:
-    """Round by round; both begin each with the same assignment, which was ours or Kafka's in turn."""
+def questions(java: JavaHost, name: str, some_lives: Sequence[Life]) -> Iterator[Question]:
+    """Yields the questions of each round. Both assignors begin a round with the same assignment, ours and Kafka's
+    alternately.
+    """
     groups = [it.group() for it in some_lives]
-    for turn in range(ROUNDS):
+    for round_number in range(ROUNDS):
         theirs = kafkas(java, name, groups)
         for index, life in enumerate(some_lives):
             ours = OURS[name](groups[index])
             yield Question(life, groups[index], ours, theirs[index])
-            groups[index] = life.go_on(ours if (turn + life.seed) % 2 else theirs[index])
+            groups[index] = life.go_on(ours if (round_number + life.seed) % 2 else theirs[index])
 
 
 Case: TypeAlias = tuple[str, str]
-"""How our balance and our moves compare with Kafka's."""
+"""The comparison of our balance and our moves with Kafka's."""
 
 
 @attrs.define
 class Figures:
-    """How often the uniform assignors differ, how many partitions changed hands then, and how many are near."""
+    """The number of differences of the uniform assignors, of partitions that were moved then, and of those that are
+    near.
+    """
 
     rounds: Counter[Case] = attrs.field(factory=Counter)
     our_moves: Counter[Case] = attrs.field(factory=Counter)
@@ -150,7 +154,7 @@ def main(count: int) -> None:
     """Compares the uniform assignor with Kafka's own, and prints how balance and movement compare."""
     figures = {"subscribe alike": Figures(), "do not subscribe alike": Figures()}
     with java_host() as java:
-        for question in asked(java, "uniform", lives(range(count))):
+        for question in questions(java, "uniform", lives(range(count))):
             figures["subscribe alike" if question.life.alike else "do not subscribe alike"].add(question)
     for members, its in figures.items():
         table = its.table()

@@ -1,8 +1,8 @@
-"""Clients of consumer groups for tests of the machine: they do what KIP-848 asks of them, and no more.
+"""Clients of consumer groups for tests of the machine: they do what KIP-848 requires, and no more.
 
-A `Client` sends what changed since its last answer, and everything when it joins or does not know what arrived. It
-takes over its assignment in two steps, as real ones do: first it gives up what it lost and says so, then it takes what
-is new. A test may lose its answers, let it fall silent, or let it linger before it gives something up.
+A `Client` sends the changes since its last answer, and everything when it joins or when an answer was lost. It takes
+over its assignment in two steps, as real ones do: first it gives up the lost partitions and reports that, then it takes
+the new ones. A test may lose its answers, let it fall silent, or let it linger before it gives something up.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kwire.groups.classic.subscription import subscribed_topics
 from kwire.groups.group import MemberContext, sees_all
 from testkit.groups.shard_driver import GROUP, ShardDriver, left_as_it_is, subscription
 
-Place = tuple[Uuid, int]
+TopicIdPartition = tuple[Uuid, int]
 """A partition: the topic's id and the partition's number."""
 
 JOINING, LEAVING, STATIC_LEAVING = 0, -1, -2
@@ -54,9 +54,9 @@ def heartbeat(
     return response
 
 
-def reported(places: Iterable[Place]) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
+def reported(owned: Iterable[TopicIdPartition]) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
     topics: dict[Uuid, list[int]] = {}
-    for topic_id, partition in sorted(places):
+    for topic_id, partition in sorted(owned):
         topics.setdefault(topic_id, []).append(partition)
     return [
         ConsumerGroupHeartbeatRequestTopicPartitions(topic_id, partitions) for topic_id, partitions in topics.items()
@@ -77,31 +77,31 @@ class Client:
     sees_topic: Callable[[str], bool] = sees_all
     group: str = GROUP
     epoch: int = JOINING
-    owned: set[Place] = attrs.field(factory=set)
-    assigned: set[Place] | None = None
-    """What it is to have; None if it has taken all of that over."""
+    owned: set[TopicIdPartition] = attrs.field(factory=set)
+    assigned: set[TopicIdPartition] | None = None
+    """The new assignment; None if it has taken all of that over."""
     is_in: bool = False
     """It was answered, and neither left nor was thrown out since."""
-    _owned_is_told: bool = False
-    _subscription_is_told: bool = False
+    _has_reported_owned: bool = False
+    _has_reported_subscription: bool = False
     is_unsure: bool = True
     """The last answer did not arrive, so the next request has everything."""
 
     def subscribe(self, topics: Iterable[str], regex: str | None = None) -> None:
         self.topics, self.regex = frozenset(topics), regex
-        self._subscription_is_told = False
+        self._has_reported_subscription = False
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
-        """What it sends next."""
+        """Returns the next request."""
         request = ConsumerGroupHeartbeatRequest(self.group, self.member_id, self.epoch, instance_id=self.instance_id)
         everything = self.is_unsure or self.epoch == JOINING
         if everything:
             request.rebalance_timeout_ms = REBALANCE_TIMEOUT_MS
             request.server_assignor, request.rack_id = self.assignor, self.rack_id
-        if everything or not self._subscription_is_told:
+        if everything or not self._has_reported_subscription:
             request.subscribed_topic_names = sorted(self.topics)
             request.subscribed_topic_regex = self.regex or ""
-        if everything or not self._owned_is_told:
+        if everything or not self._has_reported_owned:
             request.topic_partitions = reported(self.owned)
         return request
 
@@ -118,7 +118,7 @@ class Client:
         if error is ErrorCode.NONE:
             assert response.member_id == self.member_id
             self.epoch, self.is_in, self.is_unsure = response.member_epoch, True, False
-            self._owned_is_told = self._subscription_is_told = True
+            self._has_reported_owned = self._has_reported_subscription = True
             if response.assignment is not None:
                 self.assigned = {
                     (topic.topic_id, partition)
@@ -140,12 +140,12 @@ class Client:
         """Gives up what it lost, or takes what is new. Returns whether it did something."""
         if self.assigned is None:
             return False
-        kept = self.owned & self.assigned
-        if kept != self.owned:
-            self.owned = kept
+        retained = self.owned & self.assigned
+        if retained != self.owned:
+            self.owned = retained
         else:
             self.owned, self.assigned = self.assigned, None
-        self._owned_is_told = False
+        self._has_reported_owned = False
         return True
 
     def leave(self, epoch: int = LEAVING) -> ErrorCode:
@@ -156,7 +156,7 @@ class Client:
 
 
 def settle(clients: Iterable[Client], *, rounds: int = 12) -> None:
-    """Everybody does what they are asked for, until nothing changes any more."""
+    """Runs all clients until nothing changes any more."""
     clients = list(clients)
     for _ in range(rounds):
         for client in clients:
@@ -172,8 +172,8 @@ CLASSIC_SESSION_MS = 45_000
 class ClassicClient:
     """A client of the classic protocol, with an eager assignor: it gives everything up before it joins again.
 
-    `act` sends its next request, or takes in the answer to the one that waits. As a leader it deals the partitions out
-    in turn.
+    `act` sends its next request, or takes the answer to the pending one. As a leader it assigns the partitions
+    round-robin.
     """
 
     driver: ShardDriver
@@ -182,9 +182,9 @@ class ClassicClient:
     group: str = GROUP
     member_id: str = ""
     generation: int = -1
-    owned: set[Place] = attrs.field(factory=set)
+    owned: set[TopicIdPartition] = attrs.field(factory=set)
     is_in: bool = False
-    """It knows its generation, and what it has in it."""
+    """True if it has a generation, and its assignment in it."""
     _joining: object | None = None
     _syncing: object | None = None
 
@@ -204,7 +204,7 @@ class ClassicClient:
         return error is not ErrorCode.NONE
 
     def be_out(self) -> None:
-        """It was killed: its next life knows nothing."""
+        """Resets the client as if it was killed: it has no state in its next life."""
         self._give_up()
         self.member_id, self._joining, self._syncing = "", None, None
 
@@ -214,7 +214,7 @@ class ClassicClient:
         self.be_out()
 
     def forget_requests(self) -> None:
-        """Its coordinator is another one now, and does not know what it waits for."""
+        """Drops the pending requests, because another coordinator has taken over."""
         if self._joining is not None or self._syncing is not None:
             self._give_up()
         self._joining = self._syncing = None

@@ -21,7 +21,7 @@ from testkit.groups.consumer.clients import (
     STATIC_LEAVING,
     ClassicClient,
     Client,
-    Place,
+    TopicIdPartition,
     heartbeat,
     settle,
 )
@@ -60,7 +60,7 @@ names = st.sampled_from(NAMES)
 
 
 def stored(group: ConsumerGroup) -> dict[str, Any]:
-    """What the log has of a group, and what follows from it."""
+    """The state of a group in the log, and what follows from it."""
     return {
         name: getattr(group, name)
         for name in (
@@ -122,7 +122,7 @@ class GroupLives(RuleBasedStateMachine):
         self.lives = dict.fromkeys(INSTANCES, 0)
         self.epochs: tuple[int, int, dict[str, int]] = (0, 0, {})
         self.seen: ConsumerGroup | None = None
-        """The group whose epochs these are: one that is made again begins anew."""
+        """The group of these epochs: a group that is created again starts over."""
 
     @property
     def group(self) -> ConsumerGroup | None:
@@ -130,7 +130,7 @@ class GroupLives(RuleBasedStateMachine):
         return group if isinstance(group, ConsumerGroup) else None
 
     def members(self) -> list[Client | ClassicClient]:
-        """Those who are members, as far as both sides know."""
+        """The clients that are members on both sides."""
         return [*self.consumers(), *(it for it in self.classic.values() if self._is_member(it))]
 
     def consumers(self) -> list[Client]:
@@ -220,7 +220,7 @@ class GroupLives(RuleBasedStateMachine):
 
     @rule(name=names, other=names, behind=st.sampled_from([0, 0, 1, 2, -1]))
     def a_client_commits(self, name: str, other: str, behind: int) -> None:
-        """In its own epoch for any partition, in an earlier one for those that it already had then."""
+        """Commits in its own epoch for any partition, in an earlier one for the partitions of then."""
         client, owner = self.clients[name], self.clients[other]
         epoch = client.epoch - behind
         if client.epoch <= 0 or not owner.owned or epoch < 0:
@@ -303,7 +303,7 @@ class GroupLives(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.append_error is ErrorCode.NONE)
     @rule()
     def everybody_settles(self) -> None:
-        """With time enough for every interval, and for the sessions of those who are gone."""
+        """Settles all clients, with enough time for every interval, and for the sessions of members that are gone."""
         for _ in range(8):
             clients = [client for client in self.clients.values() if self._may_join(client)]
             self.driver.advance(max(self.driver.settings.assignment_interval_ms, REFRESH_MIN_INTERVAL_MS))
@@ -320,20 +320,20 @@ class GroupLives(RuleBasedStateMachine):
         if group.members.keys() != {client.member_id for client in members}:
             return  # the sessions of those who are gone have to end first
         assert group.listed().group_state == "Stable", "reconciliation ends"
-        subscribers: dict[Place, set[str]] = {}
+        subscribers: dict[TopicIdPartition, set[str]] = {}
         for client in members:
             for name in self._subscribed(client):
                 topic = self.topics.find(name)
                 for partition in range(0 if topic is None else topic.spec.partition_count):
                     assert topic is not None
                     subscribers.setdefault((topic.topic_id, partition), set()).add(client.member_id)
-        owners = {place: client.member_id for client in members for place in self._uses(client)}
+        owners = {tp: client.member_id for client in members for tp in self._uses(client)}
         if isinstance(group, ClassicGroup):
             # Its leader does not notice here that topics change.
             return
         assert owners.keys() == subscribers.keys(), "every partition has an owner, and no other is owned"
-        for place, owner in owners.items():
-            assert owner in subscribers[place], "who owns a partition subscribes to it"
+        for tp, owner in owners.items():
+            assert owner in subscribers[tp], "who owns a partition subscribes to it"
         for client in members:
             has = {
                 (topic, it) for topic, of_topic in group.targets.get(client.member_id, {}).items() for it in of_topic
@@ -350,15 +350,15 @@ class GroupLives(RuleBasedStateMachine):
             names |= {name for name in self.topics.names() if name.startswith("t")}
         return names
 
-    def _uses(self, client: Client | ClassicClient) -> set[Place]:
-        """What it owns, without a classic client's partitions of topics that are gone.
+    def _uses(self, client: Client | ClassicClient) -> set[TopicIdPartition]:
+        """The partitions that it owns, without a classic client's partitions of deleted topics.
 
         An upgrade of the group leaves them out, as in Kafka. The client learns from metadata that they are gone, which
         is not played here.
         """
         if isinstance(client, Client):
             return client.owned
-        return {place for place in client.owned if self.topics.name_of(place[0]) is not None}
+        return {tp for tp in client.owned if self.topics.name_of(tp[0]) is not None}
 
     def teardown(self) -> None:
         if hasattr(self, "driver"):
@@ -372,14 +372,14 @@ class GroupLives(RuleBasedStateMachine):
         if not hasattr(self, "driver"):
             return
         group = self.group
-        used: dict[Place, str] = {}
+        used: dict[TopicIdPartition, str] = {}
         for client in self.members():
-            for place in self._uses(client):
-                assert used.setdefault(place, client.member_id) == client.member_id, "two use a partition"
-                assert group is None or not group.is_free(*place, "nobody"), "a partition in use is free"
+            for tp in self._uses(client):
+                assert used.setdefault(tp, client.member_id) == client.member_id, "two use a partition"
+                assert group is None or not group.is_free(*tp, "nobody"), "a partition in use is free"
         if group is None:
             return
-        had: dict[Place, str] = {}
+        had: dict[TopicIdPartition, str] = {}
         for member_id, has in group.current.items():
             for partitions in (has.assigned, has.pending_revocation):
                 for topic_id, of_topic in partitions.items():
@@ -411,7 +411,7 @@ class GroupLives(RuleBasedStateMachine):
 
     @invariant()
     def every_member_can_fall_silent(self) -> None:
-        """And one that has to give something up has a time for that."""
+        """Checks that every member has a session timer, and a revocation timer if it has to give something up."""
         group = self.group
         for member_id in () if group is None else group.members:
             assert group is not None

@@ -21,7 +21,7 @@ CHANGES = "kwire.groups.consumer.changes"
 
 
 def without_pending(next_assignment: Function) -> Function:
-    """What is being revoked counts as given up."""
+    """Treats partitions that are being revoked as given up."""
 
     def mistaken(reconciliation: Any, current: CurrentAssignment, **how: Any) -> CurrentAssignment:
         after: CurrentAssignment = next_assignment(reconciliation, current, **how)

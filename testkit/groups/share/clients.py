@@ -1,7 +1,7 @@
-"""Clients of share groups, and a share coordinator, for tests of the machine: they do what KIP-932 asks of them.
+"""Clients of share groups, and a share coordinator, for tests of the machine: they do what KIP-932 requires.
 
-A `Client` names its topics when they have changed, when it joins, and when it does not know what arrived. It takes its
-assignment as it comes. A test may lose its answers, or let it fall silent.
+A `Client` sends its topics when they have changed, when it joins, and when an answer was lost. It takes its assignment
+as it comes. A test may lose its answers, or let it fall silent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kwire.groups.group import MemberContext
 from kwire.groups.share_states import AlterationBegun, OffsetDeletionBegun, StatesToInitialize
 from testkit.groups.shard_driver import GROUP, ShardDriver, left_as_it_is
 
-Place = tuple[Uuid, int]
+TopicIdPartition = tuple[Uuid, int]
 """A partition: the topic's id and the partition's number."""
 
 JOINING, LEAVING = 0, -1
@@ -57,7 +57,7 @@ class Client:
     topics: frozenset[str] = frozenset({"t"})
     group: str = GROUP
     epoch: int = JOINING
-    assigned: set[Place] = attrs.field(factory=set)
+    assigned: set[TopicIdPartition] = attrs.field(factory=set)
     is_in: bool = False
     """It was answered, and neither left nor was thrown out since."""
     names_topics: bool = True
@@ -111,22 +111,22 @@ class Keeper:
     """The share coordinators: they answer when a test wants it. `states` are the states that exist."""
 
     driver: ShardDriver
-    states: dict[tuple[str, Place], tuple[int, int]] = attrs.field(factory=dict)
+    states: dict[tuple[str, TopicIdPartition], tuple[int, int]] = attrs.field(factory=dict)
     """Group and partition -> state epoch and start offset."""
 
-    def answer(self, *errors: ErrorCode) -> dict[Place, ErrorCode]:
-        """Answers the first question. Its partitions fail with these errors in turn; without errors, all succeed.
+    def answer(self, *errors: ErrorCode) -> dict[TopicIdPartition, ErrorCode]:
+        """Answers the first request. Its partitions fail with these errors, in order; without errors, all succeed.
 
-        Returns what it answered.
+        Returns the answer.
         """
-        asked = self.driver.to_initialize.pop(0)
-        outcome: dict[Place, ErrorCode] = {}
-        for number, (place, start_offset) in enumerate(_places(asked)):
+        requested = self.driver.to_initialize.pop(0)
+        outcome: dict[TopicIdPartition, ErrorCode] = {}
+        for number, (partition, start_offset) in enumerate(_topic_id_partitions(requested)):
             error = errors[number % len(errors)] if errors else ErrorCode.NONE
             if error is ErrorCode.NONE:
-                self.states[asked.group_id, place] = (asked.state_epoch, start_offset)
-            outcome[place] = error
-        self.driver.run(self.driver.shard.share_states_initialized(asked.group_id, outcome, now=self.driver.now))
+                self.states[requested.group_id, partition] = (requested.state_epoch, start_offset)
+            outcome[partition] = error
+        self.driver.run(self.driver.shard.share_states_initialized(requested.group_id, outcome, now=self.driver.now))
         return outcome
 
     def answer_all(self) -> None:
@@ -158,8 +158,8 @@ class Keeper:
         if isinstance(begun, KafkaError):
             return begun
         assert isinstance(begun, AlterationBegun)
-        if begun.asked.start_offsets:
-            self.driver.to_initialize.append(begun.asked)
+        if begun.states.start_offsets:
+            self.driver.to_initialize.append(begun.states)
         return begun
 
     def delete_offsets(
@@ -190,9 +190,9 @@ class Keeper:
             del self.states[key]
 
 
-def _places(asked: StatesToInitialize) -> list[tuple[Place, int]]:
+def _topic_id_partitions(requested: StatesToInitialize) -> list[tuple[TopicIdPartition, int]]:
     return [
         ((topic_id, partition), offset)
-        for topic_id, offsets in asked.start_offsets.items()
+        for topic_id, offsets in requested.start_offsets.items()
         for partition, offset in offsets.items()
     ]

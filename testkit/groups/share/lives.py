@@ -16,7 +16,7 @@ from kwire.groups.config import GroupConfig, ShareGroupSettings
 from kwire.groups.shard import GroupShard
 from kwire.groups.share.group import ShareGroup
 from testkit.groups.shard_driver import GROUP, ShardDriver
-from testkit.groups.share.clients import JOINING, Client, Keeper, Place, heartbeat
+from testkit.groups.share.clients import JOINING, Client, Keeper, TopicIdPartition, heartbeat
 from testkit.groups.topics import FakeTopics
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -38,7 +38,7 @@ names = st.sampled_from(NAMES)
 
 
 def stored(group: ShareGroup) -> dict[str, Any]:
-    """What the log has of a group, and what follows from it."""
+    """The state of a group in the log, and what follows from it."""
     return {
         name: getattr(group, name)
         for name in (
@@ -84,13 +84,16 @@ class ShareLives(RuleBasedStateMachine):
             name: Client(self.driver, name, topics) for name, topics in zip(NAMES, subscriptions, strict=True)
         }
         self.epochs: tuple[int, int, dict[str, int]] = (0, 0, {})
-        self.unknown: set[Place] = set()
-        """States that the group does not know, as in Kafka, until it asks again for a member that subscribes to them.
-        They had no mark any more when their answer came: the topic had gone, or an earlier question had failed. Or the
-        group could not be deleted, members came again, and the question for them failed. Or a topic's offsets were
-        deleted while some of its states were being initialized, or altered in part when they could not be deleted."""
-        self.altered: set[Place] = set()
-        """Their states are initialized anew, so they may be initialized and initializing."""
+        self.unknown: set[TopicIdPartition] = set()
+        """States that the group does not have, as in Kafka, until it requests them again for a member that subscribes
+        to them.
+
+        They had no mark any more when their answer came: the topic was gone, or an earlier request had failed. Or the
+        group could not be deleted, members came again, and the request for them failed. Or a topic's offsets were
+        deleted while some of its states were being initialized, or altered in part when they could not be deleted.
+        """
+        self.altered: set[TopicIdPartition] = set()
+        """Partitions whose states are initialized again, so they may be both initialized and initializing."""
         self.deleted_meanwhile: set[Uuid] = set()
         """Topics whose offsets were deleted while some of their states were being initialized."""
 
@@ -149,7 +152,7 @@ class ShareLives(RuleBasedStateMachine):
 
     @rule(name=names, epoch=st.sampled_from([1, 2, 5, 1000]))
     def a_stranger_heartbeats(self, name: str, epoch: int) -> None:
-        """Somebody with a member's id, in any epoch."""
+        """Sends a heartbeat with a member's id, in any epoch."""
         group = self.group
         before = None if group is None else stored(group)
         has = None if group is None else group.current.get(name)
@@ -220,15 +223,15 @@ class ShareLives(RuleBasedStateMachine):
     def _answer(self, *errors: ErrorCode) -> None:
         marked = self._marked()
         answered = self.keeper.answer(*errors)
-        failed = {place for place, error in answered.items() if error}
+        failed = {tp for tp, error in answered.items() if error}
         made = answered.keys() - failed
-        self.unknown |= made | {place for place in failed if (GROUP, place) in self.keeper.states}
+        self.unknown |= made | {tp for tp in failed if (GROUP, tp) in self.keeper.states}
         self.unknown -= made & marked
         if not self.driver.append_error:
             assert not failed & self._marked(), "the next heartbeat asks for what failed"
 
-    def _marked(self) -> set[Place]:
-        """What the share coordinator is being asked for, as the group sees it."""
+    def _marked(self) -> set[TopicIdPartition]:
+        """The partitions that the group is initializing at the share coordinator."""
         marked = {} if self.group is None else self.group.states.initializing
         return {(topic_id, partition) for topic_id, it in marked.items() for partition in it.partitions}
 
@@ -253,7 +256,7 @@ class ShareLives(RuleBasedStateMachine):
         elif not fails:
             assert error is ErrorCode.NONE
             assert self.group is None
-            assert waits or {place for of_group, place in self.keeper.states if of_group == GROUP} <= self.unknown, (
+            assert waits or {tp for of_group, tp in self.keeper.states if of_group == GROUP} <= self.unknown, (
                 "no state is left behind"
             )
             # A late answer makes a state that no group knows: as in Kafka, it stays.
@@ -282,11 +285,11 @@ class ShareLives(RuleBasedStateMachine):
         if found is None or not there:
             assert self.group is group, "a refusal makes no group"
             return
-        places = {(found.topic_id, partition) for partition in there}
-        self.altered |= places
+        tps = {(found.topic_id, partition) for partition in there}
+        self.altered |= tps
         if was_deleting:
             self._may_have_forgotten(found.topic_id)
-        assert places <= self._marked(), "whoever coordinates the group next knows of the states"
+        assert tps <= self._marked(), "whoever coordinates the group next knows of the states"
 
     @rule(chosen=st.sets(st.sampled_from(TOPICS), min_size=1), all_leave=st.booleans(), fails=st.booleans())
     def offsets_are_deleted(self, chosen: set[str], all_leave: bool, fails: bool) -> None:
@@ -314,7 +317,7 @@ class ShareLives(RuleBasedStateMachine):
                 self._may_have_forgotten(topic_id)
 
     def _may_have_forgotten(self, topic_id: Uuid) -> None:
-        self.unknown |= {place for of_group, place in self.keeper.states if place[0] == topic_id}
+        self.unknown |= {tp for of_group, tp in self.keeper.states if tp[0] == topic_id}
 
     # What happens around them
 
@@ -366,7 +369,7 @@ class ShareLives(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.append_error is ErrorCode.NONE)
     @rule()
     def everybody_settles(self) -> None:
-        """With time enough for every interval, and no session that ends."""
+        """Settles all clients, with enough time for every interval, while no session ends."""
         clients = [client for client in self.clients.values() if self._may_join(client)]
         for _ in range(4):
             for _ in range(2):
@@ -381,12 +384,12 @@ class ShareLives(RuleBasedStateMachine):
         group, members = self.group, self.members()
         if group is None or group.members.keys() != {client.member_id for client in members}:
             return  # the sessions of those who are gone have to end first
-        holders: dict[Place, set[str]] = {}
+        holders: dict[TopicIdPartition, set[str]] = {}
         for client in members:
             assert client.epoch == group.epoch == group.assignment_epoch, "everybody is up to date"
-            for place in client.assigned:
-                assert self.topics.name_of(place[0]) is not None, "nobody keeps a topic that is gone"
-                holders.setdefault(place, set()).add(client.member_id)
+            for tp in client.assigned:
+                assert self.topics.name_of(tp[0]) is not None, "nobody keeps a topic that is gone"
+                holders.setdefault(tp, set()).add(client.member_id)
         for client in members:
             for name in client.topics:
                 topic = self.topics.find(name)
@@ -437,7 +440,7 @@ class ShareLives(RuleBasedStateMachine):
             for partition in it.partitions:
                 if self.topics.name_of(topic_id) is not None:
                     assert (GROUP, (topic_id, partition)) in self.keeper.states, "what is initialized has a state"
-        for topic_id, topic in ((place[0], place) for of_group, place in self.keeper.states if of_group == GROUP):
+        for topic_id, topic in ((tp[0], tp) for of_group, tp in self.keeper.states if of_group == GROUP):
             if self.topics.name_of(topic_id) is None:
                 continue
             known = [
@@ -448,12 +451,12 @@ class ShareLives(RuleBasedStateMachine):
             assert (
                 topic_id in states.deleting
                 or any(topic[1] in partitions for partitions in known)
-                or self._is_asked(topic)
+                or self._is_requested(topic)
                 or topic in self.unknown
             ), "the group knows of every state"
 
-    def _is_asked(self, place: Place) -> bool:
-        return any(place[1] in asked.start_offsets.get(place[0], {}) for asked in self.driver.to_initialize)
+    def _is_requested(self, tp: TopicIdPartition) -> bool:
+        return any(tp[1] in requested.start_offsets.get(tp[0], {}) for requested in self.driver.to_initialize)
 
     @invariant()
     def epochs_never_go_back(self) -> None:

@@ -36,7 +36,7 @@ def with_the_whole_target(move: Function) -> Function:
     return mistaken
 
 
-def without_looking_again(apply: Function) -> Function:
+def without_checking_again(apply: Function) -> Function:
     """A group that was complete once counts as complete after a change."""
 
     def mistaken(group: Any, change: Any) -> Any:
@@ -84,7 +84,7 @@ MISTAKES = [
         ("a change of a subscription begins no epoch", instead(f"{ASSIGNING}.begin_epoch", of_the_last_epoch)),
         ("topics that are gone are not noticed", instead("kwire.groups.modern.epochs:metadata_hash", always(0))),
         ("initialized partitions are not noticed", instead(f"{ASSIGNING}._misses_initialized", always(False))),
-        ("a group that was complete once is not looked at again", instead(f"{GROUP}.apply", without_looking_again)),
+        ("a group that was complete once is not looked at again", instead(f"{GROUP}.apply", without_checking_again)),
         ("a member keeps topics that it does not subscribe to", instead(f"{ASSIGNING}.move", with_the_whole_target)),
         (
             "partitions are assigned before they are initialized",

@@ -1,8 +1,7 @@
-"""Clients of streams groups for tests of the machine: threads of an application, as KIP-1071 has them.
+"""Clients of streams groups for tests of the machine: threads of an application, as in KIP-1071.
 
-A `Client` sends its topology when it joins, and its tasks when they have changed or when it does not know what arrived.
-It runs what it is told to run, and gives up the rest when a test lets it. A test may lose its answers, or let it fall
-silent.
+A `Client` sends its topology when it joins, and its tasks when they have changed or when an answer was lost. It runs
+its assigned tasks, and gives up the others when a test lets it. A test may lose its answers, or let it fall silent.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ STATEFUL: Final = "1"
 """The subtopology with state."""
 REBALANCE_TIMEOUT_MS: Final = 60_000
 NO_ENDPOINTS: Final = -1
-"""The epoch of who was told none yet."""
+"""The endpoint epoch of a member that has not received endpoints yet."""
 
 END: Final = 100_000
-"""Where each changelog topic ends."""
+"""The end offset of each changelog topic."""
 
 FENCED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
 
@@ -57,7 +56,7 @@ def topology(epoch: int = 0) -> wire.Topology:
 
 
 def description(source: str = "t", more: int = 0) -> TopologyDescription:
-    """Of a source and a sink, with about `more` bytes of names of stores."""
+    """Returns a description of a source and a sink, with about `more` bytes of names of stores."""
     stores = ["c", *("c" * 1_000 for _ in range(more // 1_000))]
     nodes = [
         TopologyDescriptionNode("in", NodeType.SOURCE, source_topics=[source], successors=["count"]),
@@ -91,10 +90,10 @@ def heartbeat(driver: ShardDriver, request: StreamsGroupHeartbeatRequest, versio
 
 @attrs.define(eq=False)
 class Disk:
-    """How far tasks with state are on the disk of a process, and what its threads have said of it."""
+    """The offsets of tasks with state on the disk of a process, and those that its threads have reported."""
 
     offsets: dict[Task, int] = attrs.field(factory=dict)
-    told: dict[Task, int] = attrs.field(factory=dict)
+    reported: dict[Task, int] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
@@ -114,18 +113,19 @@ class Client:
     reports: bool = True
     """The next heartbeat has the tasks."""
     revokes: bool = True
-    """It gives up what it is no longer told to run. Otherwise it goes on running it, and says so."""
+    """True if it gives up tasks that are no longer assigned. Otherwise it continues to run and report them."""
     endpoint: wire.StreamsGroupHeartbeatRequestEndpoint | None = None
     endpoints_epoch: int = NO_ENDPOINTS
     endpoints: dict[tuple[str, int], wire.EndpointToPartitions] = attrs.field(factory=dict)
     statuses: dict[int, str] = attrs.field(factory=dict)
     version: int = 1
     disk: Disk = attrs.field(factory=Disk)
-    tells_progress: bool = False
-    """It says how far its tasks are when it joins and when that has changed, as Kafka Streams 4.4 does."""
+    reports_progress: bool = False
+    """True if it reports the offsets of its tasks when it joins and when they have changed, as Kafka Streams 4.4 does.
+    """
     has_progress: bool = False
-    is_asked: bool = False
-    """The last response has asked it to describe its topology."""
+    is_solicited: bool = False
+    """True if the last response requested a description of its topology."""
 
     def request(self, **fields: Any) -> StreamsGroupHeartbeatRequest:
         request = StreamsGroupHeartbeatRequest(
@@ -138,12 +138,12 @@ class Client:
         if self.epoch == JOINING or self.reports:
             request.active_tasks, request.standby_tasks = _task_ids(self.active), _task_ids(self.standby)
             request.warmup_tasks = _task_ids(self.warmup)
-        if self.tells_progress and (self.epoch == JOINING or self.has_progress):
+        if self.reports_progress and (self.epoch == JOINING or self.has_progress):
             request.task_offsets = [
                 wire.TaskOffset(*task, offset) for task, offset in self.disk.offsets.items() if task not in self.active
             ]
             request.task_end_offsets = [wire.TaskOffset(*task, END) for task in sorted(self.standby | self.warmup)]
-            self.disk.told |= self.disk.offsets
+            self.disk.reported |= self.disk.offsets
         return request
 
     def heartbeat(self, *, is_lost: bool = False, **fields: Any) -> ErrorCode:
@@ -165,7 +165,7 @@ class Client:
     def _take(self, response: StreamsGroupHeartbeatResponse) -> None:
         assert response.member_id == self.member_id
         self.reports = self.has_progress = False
-        self.is_asked = response.topology_description_required
+        self.is_solicited = response.topology_description_required
         self.epoch, self.is_in = response.member_epoch, True
         self.statuses = {it.status_code: it.status_detail for it in response.status or ()}
         if response.active_tasks is not None:
@@ -193,14 +193,14 @@ class Client:
         )
         return update(self.driver, request)
 
-    def give_up(self, told: set[Task], standbys: set[Task], warmups: Iterable[Task] = ()) -> None:
-        self.active &= told
+    def give_up(self, tasks: set[Task], standbys: set[Task], warmups: Iterable[Task] = ()) -> None:
+        self.active &= tasks
         self.standby &= standbys
         self.warmup &= set(warmups)
         self.reports = True
 
     def meet_another_coordinator(self) -> None:
-        """It tells everything again."""
+        """Sends everything again, because there is another coordinator."""
         self.reports = self.has_progress = True
 
     def follow_changelogs(self) -> None:
@@ -231,5 +231,5 @@ def _task_ids(tasks: set[Task]) -> list[wire.StreamsGroupHeartbeatRequestTaskIds
     return [wire.StreamsGroupHeartbeatRequestTaskIds(*it) for it in by_subtopology.items()]
 
 
-def _tasks(told: list[wire.StreamsGroupHeartbeatResponseTaskIds]) -> set[Task]:
-    return {(it.subtopology_id, partition) for it in told for partition in it.partitions}
+def _tasks(tasks: list[wire.StreamsGroupHeartbeatResponseTaskIds]) -> set[Task]:
+    return {(it.subtopology_id, partition) for it in tasks for partition in it.partitions}

@@ -47,7 +47,7 @@ WITH_ENDPOINT = ("a1", "b1")
 
 
 SILENT = "c1"
-"""It does not tell how far its tasks are."""
+"""The member that does not report the offsets of its tasks."""
 
 
 LAG = 10_000
@@ -63,7 +63,7 @@ names = st.sampled_from(list(PROCESS_OF))
 
 
 def stored(group: StreamsGroup) -> dict[str, Any]:
-    """What the log has of a group, and what follows from it."""
+    """The state of a group in the log, and what follows from it."""
     return {
         name: getattr(group, name)
         for name in (
@@ -103,7 +103,7 @@ def compacted(log: list[Any]) -> list[Any]:
 
 
 def active_of(current: CurrentTasks) -> set[Task]:
-    """What a member runs, or may still run."""
+    """Returns the tasks that a member runs, or may still run."""
     return {
         (name, partition)
         for held in (current.assigned, current.pending_revocation)
@@ -138,9 +138,9 @@ class StreamsLives(RuleBasedStateMachine):
         partitions: int,
         first: set[str],
     ) -> None:
-        """`first`: who has been there for long."""
+        """Starts a life. `first` are the members that have been there for long."""
         self.partitions = dict.fromkeys("trc" if is_complete else "t", partitions)
-        """Of each topic, the most that it has had."""
+        """The largest number of partitions that each topic has had."""
         self.topics = FakeTopics(**self.partitions)
         self.driver = ShardDriver(GroupConfig(streams_max_size=max_size), self.topics)
         self.driver.streams_settings = StreamsGroupSettings(
@@ -157,7 +157,7 @@ class StreamsLives(RuleBasedStateMachine):
                 process,
                 endpoint=wire.StreamsGroupHeartbeatRequestEndpoint(name, 80) if name in WITH_ENDPOINT else None,
                 disk=self.disks[process],
-                tells_progress=name != SILENT,
+                reports_progress=name != SILENT,
             )
             for name, process in PROCESS_OF.items()
         }
@@ -172,8 +172,8 @@ class StreamsLives(RuleBasedStateMachine):
         self.described: DescribedTopology | None = None
         self.is_refused = False
         """A description was too large."""
-        self.ask_after_ms = 0
-        """Until then nobody may be asked to describe the topology."""
+        self.solicit_after_ms = 0
+        """The time before which no member may be requested to describe the topology."""
         self._heartbeats_for_long([self.clients[name] for name in sorted(first)])
 
     @property
@@ -199,7 +199,7 @@ class StreamsLives(RuleBasedStateMachine):
         known = group is not None and client.member_id in group.members
         ended_by = self._shutdown_requested_by()
         error = self._heartbeat(client, is_lost=is_lost, shutdown_application=ends)
-        self._check_asked(client)
+        self._check_solicitation(client)
         if self.driver.append_error:
             assert not error or self._shutdown_requested_by() == ended_by
             self.ends_for = self._shutdown_requested_by()
@@ -239,7 +239,7 @@ class StreamsLives(RuleBasedStateMachine):
             for name, target in group.targets.items():
                 new, is_stateful = self.clients[name], task[0] == STATEFUL
                 if is_stateful and task[1] in target.active.get(STATEFUL, ()) and new.process != client.process:
-                    is_ready = new.disk.told.get(task, 0) >= END - LAG
+                    is_ready = new.disk.reported.get(task, 0) >= END - LAG
                     assert is_ready or new.process == self.clients[SILENT].process, "it has warmed up"
         return error
 
@@ -255,18 +255,18 @@ class StreamsLives(RuleBasedStateMachine):
     def _shutdown_requested_by(self) -> str | None:
         return None if self.group is None else self.group.shutdown_requested_by
 
-    def _check_asked(self, client: Client) -> None:
-        """Only one at a time is asked, and only for what is wanted."""
-        if client.is_asked:
-            client.is_asked = False
+    def _check_solicitation(self, client: Client) -> None:
+        """Checks that only one member at a time is solicited, and only for a wanted description."""
+        if client.is_solicited:
+            client.is_solicited = False
             assert self.described is None
             assert not self.is_refused
-            assert self.driver.now_ms >= self.ask_after_ms
-            self.ask_after_ms = self.driver.now_ms + PAUSES_MS.first
+            assert self.driver.now_ms >= self.solicit_after_ms
+            self.solicit_after_ms = self.driver.now_ms + PAUSES_MS.first
 
     @rule(name=names, source=st.sampled_from(["t", "t2"]), is_large=st.sampled_from([False] * 3 + [True]))
     def a_client_describes_its_topology(self, name: str, source: str, is_large: bool) -> None:
-        """Whether or not it was asked."""
+        """Sends a description, solicited or not."""
         group = self.group
         sent = description(source, MAX_DESCRIPTION_BYTES if is_large else 0)
         error = self.clients[name].describe(sent)
@@ -276,11 +276,11 @@ class StreamsLives(RuleBasedStateMachine):
             assert error is ErrorCode.UNKNOWN_MEMBER_ID
         elif is_large:
             if error is ErrorCode.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED:
-                self.is_refused, self.ask_after_ms = True, 0
+                self.is_refused, self.solicit_after_ms = True, 0
             else:
                 assert self.driver.append_error
         elif error is ErrorCode.NONE:
-            self.described, self.ask_after_ms = described(sent), 0
+            self.described, self.solicit_after_ms = described(sent), 0
         else:
             assert self.driver.append_error
 
@@ -312,7 +312,7 @@ class StreamsLives(RuleBasedStateMachine):
 
     @rule(name=names, epoch=st.sampled_from([1, 2, 5, 1000]), member_id=st.sampled_from([None, "stranger"]))
     def a_stranger_heartbeats(self, name: str, epoch: int, member_id: str | None) -> None:
-        """Somebody in any epoch, perhaps with a member's id, who runs everything."""
+        """Sends a heartbeat in any epoch, perhaps with a member's id, that reports all tasks."""
         group = self.group
         before = None if group is None else stored(group)
         has = None if group is None else group.current.get(member_id or name)
@@ -396,7 +396,7 @@ class StreamsLives(RuleBasedStateMachine):
 
     @rule(name=names, back=st.integers(0, 3), partition=st.integers(0, 2))
     def a_client_commits(self, name: str, back: int, partition: int) -> None:
-        """In its epoch, a later one, or an earlier one: then only for what it has had since."""
+        """Commits in its epoch, a later one, or an earlier one: then only for tasks that it has had since."""
         group = self.group
         if group is None or name not in self.held or name not in group.members or self.driver.append_error:
             return
@@ -423,7 +423,7 @@ class StreamsLives(RuleBasedStateMachine):
         for _ in range(3):
             for client in members:
                 self._heartbeat(client)
-                self._check_asked(client)
+                self._check_solicitation(client)
             self.driver.advance(20_000)
         assert set(members) <= set(self.members()), "who is heard from stays"
 
@@ -487,7 +487,7 @@ class StreamsLives(RuleBasedStateMachine):
         for client in self.clients.values():
             client.meet_another_coordinator()
         self.ends_for, self.endpoints_may_be_old = None, True
-        self.described, self.ask_after_ms = None, 0
+        self.described, self.solicit_after_ms = None, 0
 
     @rule()
     def the_log_is_compacted(self) -> None:
@@ -498,7 +498,7 @@ class StreamsLives(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.append_error is ErrorCode.NONE)
     @rule()
     def everybody_settles(self) -> None:
-        """With time enough for every interval and every task to be given up."""
+        """Settles all clients, with enough time for every interval and for every task to be given up."""
         for client in self.clients.values():
             client.revokes = True
         clients = [client for client in self.clients.values() if self._may_join(client)]
@@ -511,7 +511,7 @@ class StreamsLives(RuleBasedStateMachine):
         for _ in range(2):
             for client in clients:
                 self._heartbeat(client)
-                self._check_asked(client)
+                self._check_solicitation(client)
         self._forget_shutdown_if_empty()
         group, members = self.group, self.members()
         if group is None or group.members.keys() != {client.member_id for client in members}:
@@ -522,21 +522,23 @@ class StreamsLives(RuleBasedStateMachine):
 
     def _forget_the_group(self) -> None:
         self.epochs, self.held, self.ends_for = (0, 0, {}), {}, None
-        self.described, self.is_refused, self.ask_after_ms = None, False, 0
+        self.described, self.is_refused, self.solicit_after_ms = None, False, 0
 
     def _heartbeats_for_long(self, clients: list[Client]) -> None:
-        """Until nothing has to be given up, and no task waits for a member to warm up."""
-        for turn in range(60):
+        """Sends heartbeats until no task has to be revoked, and none waits for a warm-up."""
+        for round_number in range(60):
             for client in clients:
                 self._heartbeat(client)
-                self._check_asked(client)
+                self._check_solicitation(client)
                 self.a_client_gives_up(client.member_id)
                 client.follow_changelogs()
             self.driver.advance(11_000)
             group = self.group
             if group is None:  # It was empty for long enough.
                 self._forget_the_group()
-            if turn >= 7 and (group is None or group.is_empty or group.refined is None or not group.refined.parts):
+            if round_number >= 7 and (
+                group is None or group.is_empty or group.refined is None or not group.refined.parts
+            ):
                 break
 
     def _may_join(self, client: Client) -> bool:
@@ -562,7 +564,7 @@ class StreamsLives(RuleBasedStateMachine):
         standby = Counter(task for client in members for task in client.standby)
         assert standby == (dict.fromkeys((("1", it) for it in tasks), standbys) if standbys else {})
         self._check_endpoints(group, members)
-        assert self.described or self.is_refused or self.ask_after_ms, "somebody was asked"
+        assert self.described or self.is_refused or self.solicit_after_ms, "somebody was asked"
 
     def _check_endpoints(self, group: StreamsGroup, members: list[Client]) -> None:
         for other in members:
@@ -572,9 +574,9 @@ class StreamsLives(RuleBasedStateMachine):
             standby = {READ_BY[name]: sorted(it for of, it in other.standby if of == name) for name, _ in other.standby}
             for client in members:
                 assert client.endpoints_epoch == group.endpoints_epoch
-                told = client.endpoints[other.endpoint.host, other.endpoint.port]
-                assert {it.topic: it.partitions for it in told.active_partitions} == active
-                assert {it.topic: it.partitions for it in told.standby_partitions} == standby
+                reported = client.endpoints[other.endpoint.host, other.endpoint.port]
+                assert {it.topic: it.partitions for it in reported.active_partitions} == active
+                assert {it.topic: it.partitions for it in reported.standby_partitions} == standby
 
     def teardown(self) -> None:
         if hasattr(self, "driver"):
@@ -597,12 +599,12 @@ class StreamsLives(RuleBasedStateMachine):
             # Its role may have changed, and the answer that told it was lost.
             assert client.standby | client.warmup <= active_of(current) | standby_of(current)
         if not self.have_moved:
-            places = [
+            assigned_in = [
                 (group.members[member_id].process_id, task)
                 for member_id, current in group.current.items()
                 for task in active_of(current) | standby_of(current)
             ]
-            assert len(places) == len(set(places)), "a process has a task in one member"
+            assert len(assigned_in) == len(set(assigned_in)), "a process has a task in one member"
             for current in group.current.values():
                 roles = [*self._active_tasks_in(current), *current.assigned.replicas()]
                 assert len(roles) == len(set(roles)), "and in one role"

@@ -57,7 +57,7 @@ def with_epochs_of_long_ago(next_active: Function) -> Function:
 
 
 def to_the_target_at_once(toward: Function) -> Function:
-    """What has to be given up is not waited for."""
+    """Does not wait for tasks that have to be given up."""
 
     def mistaken(reconciliation: Any, current: Any, epoch: int) -> Any:
         return toward(attrs.evolve(reconciliation, owned=NO_TASKS), current, epoch)
@@ -75,9 +75,9 @@ def never_waiting(toward: Function) -> Function:
     return mistaken
 
 
-def without_pending(places: Function) -> Function:
+def without_pending(_task_holders: Function) -> Function:
     def mistaken(group: Any, current: Any) -> Any:
-        return list(places(group, current))[:2]
+        return list(_task_holders(group, current))[:2]
 
     return mistaken
 
@@ -91,8 +91,8 @@ def where_topics_are_missing(assign: Function) -> Function:
     return mistaken
 
 
-def everybody(_ask: Function) -> Function:
-    """Each member is asked to describe the topology."""
+def everybody(_solicit: Function) -> Function:
+    """Requests a description from each member."""
 
     def mistaken(_descriptions: Any, _step: Any, _group: Any, response: Any) -> None:
         response.topology_description_required = True
@@ -117,7 +117,7 @@ def any_number(refine: Function) -> Function:
 
 
 def of_everybody(refine: Function) -> Function:
-    """Of members that say nothing of their progress, too."""
+    """Includes members that do not report their progress."""
 
     def mistaken(targets: Any, crew: Any, subtopologies: Any, settings: Any) -> Any:
         return refine(targets, attrs.evolve(crew, silent=frozenset()), subtopologies, settings)
@@ -126,7 +126,7 @@ def of_everybody(refine: Function) -> Function:
 
 
 def with_targets(role: str) -> Callable[[Function], Function]:
-    """In this role, members get the tasks of their targets though they wait."""
+    """Gives members the tasks of their targets in this role, although they wait."""
 
     def change(refine: Function) -> Function:
         def mistaken(targets: Any, crew: Any, subtopologies: Any, settings: Any) -> Any:
@@ -150,7 +150,7 @@ MISTAKES = [
         ("tasks are assigned while topics are missing", instead(f"{ASSIGNING}.assign", where_topics_are_missing)),
         ("an active task is given to two members", instead(f"{GROUP}.is_active", always(False))),
         ("a task is in a process twice", instead(f"{GROUP}.is_in_process", always(False))),
-        ("what is not given up yet counts as free", instead(f"{GROUP}._places", without_pending)),
+        ("what is not given up yet counts as free", instead(f"{GROUP}._task_holders", without_pending)),
         ("nobody has to give up anything", instead(f"{RECONCILIATION}._toward_target", to_the_target_at_once)),
         ("what is reported does not count", instead(f"{TASKS}.have_any_of", always(False))),
         ("a member that waits counts as settled", instead(f"{RECONCILIATION}._toward_target", never_waiting)),
@@ -179,7 +179,7 @@ MISTAKES = [
         ("who says nothing of its progress is waited for", instead(REFINE, of_everybody)),
         ("a task goes to the member where it warms up at once", instead(REFINE, with_targets("active"))),
         ("a task is a standby where it is active", instead(REFINE, with_targets("standby"))),
-        ("everybody is asked to describe the topology", instead(f"{DESCRIPTIONS}.ask", everybody)),
+        ("everybody is asked to describe the topology", instead(f"{DESCRIPTIONS}.solicit", everybody)),
         ("nobody is asked to describe the topology", instead(f"{DESCRIPTIONS}.are_wanted", always(False))),
         ("a description outlives its group", without(f"{MEMBERSHIP}.stop_all", f"{DESCRIPTIONS}.forget")),
         (

@@ -1,4 +1,4 @@
-"""What an assignor of tasks owes, and what an assignment costs."""
+"""The laws of an assignor of tasks, and the cost of an assignment."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def before(group: TaskGroup) -> Parts:
 
 
 def moved(group: TaskGroup, parts: Parts) -> int:
-    """How many active tasks left a member that might have kept them."""
+    """Returns the number of active tasks that left a member although it might have kept them."""
     now = actives(parts)
     had = actives(before(group))
     return sum(now[task] != owner for task, owner in had.items() if task in now)
 
 
 def restored(group: TaskGroup, parts: Parts) -> int:
-    """How many tasks, in any role, are on a member that had not their state."""
+    """Returns the number of tasks, in any role, on a member that did not have their state."""
     had = {
         (member_id, task)
         for member_id, part in before(group).items()
@@ -96,7 +96,7 @@ def in_another_order(group: TaskGroup) -> TaskGroup:
     return TaskGroup(members, dict(reversed(list(group.subtopologies.items()))), group.num_standby_replicas)
 
 
-def check_places(group: TaskGroup, parts: Parts) -> None:
+def check_processes(group: TaskGroup, parts: Parts) -> None:
     """Every task is active once, and every one with state has its standbys, each in another process."""
     assert parts.keys() == group.members.keys()
     assert actives(parts).keys() == set(group.task_ids())
@@ -123,22 +123,22 @@ def check_moves_are_needed(group: TaskGroup, parts: Parts) -> None:
     now = actives(parts)
     least, more = divmod(len(known), len(group.members))
     counts = Counter(owner for task, owner in had.items() if task in known)
-    kept = sum(now[task] == owner for task, owner in had.items() if task in known)
+    retained = sum(now[task] == owner for task, owner in had.items() if task in known)
     spare = sum(sorted((it > least for it in counts.values()), reverse=True)[:more])
-    assert kept == sum(min(it, least) for it in counts.values()) + spare
+    assert retained == sum(min(it, least) for it in counts.values()) + spare
 
 
 def check_loads_are_even(group: TaskGroup, parts: Parts) -> None:
     """No standby can go, directly or by way of one other member, from a member to one that has two tasks less."""
     count = loads(parts)
     process_of = {member_id: its.process_id for member_id, its in group.members.items()}
-    places = {task: {process_of[owner]} for task, owner in actives(parts).items()}
+    processes = {task: {process_of[owner]} for task, owner in actives(parts).items()}
     for task, holders in standbys(parts).items():
-        places[task].update(process_of[it] for it in holders)
+        processes[task].update(process_of[it] for it in holders)
 
     def may_pass_on(giver: str, taker: str) -> bool:
         return any(
-            process_of[taker] not in places[task] - {process_of[giver]} for task in task_ids_of(parts[giver].standby)
+            process_of[taker] not in processes[task] - {process_of[giver]} for task in task_ids_of(parts[giver].standby)
         )
 
     for giver, taker in combinations(sorted(count, key=lambda it: -count[it]), 2):
@@ -150,7 +150,7 @@ def check_loads_are_even(group: TaskGroup, parts: Parts) -> None:
 
 def check_all(assignor: StickyTaskAssignor, group: TaskGroup) -> dict[str, Tasks]:
     parts = assignor.assign(group)
-    check_places(group, parts)
+    check_processes(group, parts)
     check_is_level(parts)
     check_moves_are_needed(group, parts)
     check_loads_are_even(group, parts)

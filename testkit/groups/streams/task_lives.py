@@ -1,6 +1,6 @@
-"""Streams groups as they come: threads and processes join and leave, topics grow, topologies and settings change.
+"""Random lives of streams groups: threads and processes join and leave, topics grow, topologies and settings change.
 
-A seed decides all of it. What the members have is the caller's: the assignment of whichever assignor is looked at.
+A seed decides all of it. The members' tasks come from the caller: they are the assignment of the assignor under test.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TaskLife:
         return TaskGroup(members, dict(self._subtopologies), self._standbys)
 
     def go_on(self, parts: Mapping[str, Tasks]) -> TaskGroup:
-        """Some things happen; then the group, whose members had these parts."""
+        """Applies some random events, and returns the group, whose members have these parts."""
         changes = (
             self._start_process,
             self._stop_process,

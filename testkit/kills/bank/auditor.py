@@ -1,4 +1,4 @@
-"""Who reads what the tellers have booked, read_committed."""
+"""The reader of the tellers' bookings, read_committed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import attrs
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from testkit.clients.confluent import consuming, know_the_brokers
+from testkit.clients.confluent import consuming, fetch_metadata
 from testkit.kills.bank.books import Books, Half
 from testkit.kills.sigkill.load import OF_A_BROKER_AWAY, RECONNECT
 
@@ -26,7 +26,7 @@ class Auditor:
     """Partitions whose end it has not come to yet."""
 
     def read(self) -> None:
-        """Some of what there is by now."""
+        """Reads some of the available records."""
         for message in self.consumer.consume(500, timeout=_PAUSE_S):
             error = message.error()
             if error is None:
@@ -48,6 +48,6 @@ def auditing(bootstrap: str, topic: str, partitions: int, books: Books) -> Itera
         **RECONNECT,
     }
     with consuming(bootstrap, **config) as consumer:
-        know_the_brokers(consumer, topic)
+        fetch_metadata(consumer, topic)
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
         yield Auditor(books, consumer, set(range(partitions)))

@@ -1,4 +1,4 @@
-"""What was ordered, and what must be seen of it. Knows no client, no broker and no clock but the time it is handed."""
+"""The orders, and the bookings that must be seen of them. Has no client, no broker and no clock."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ class Half(NamedTuple):
 
 @attrs.define(eq=False)
 class Books:
-    """Order `n` is the record at offset `n // places` of partition `n % places`, its place.
+    """Order `n` is the record at offset `n // partitions` of partition `n % partitions`.
 
     What is wrong goes into `complaints`.
     """
 
-    places: int
+    partitions: int
     orders: dict[int, Order] = attrs.field(factory=dict)
     booked: Counter[int] = attrs.field(factory=Counter)
-    """Of how many orders of a place both halves were seen."""
+    """The number of orders of which both halves were seen, by partition."""
     balances: Counter[int] = attrs.field(factory=Counter)
     longest_wait_s: float = 0.0
-    """For the second half, once the first was seen."""
+    """The longest wait for the second half of an order, once the first was seen."""
     complaints: Complaints = attrs.field(factory=Complaints)
     _halves: dict[int, list[Half]] = attrs.field(factory=dict)
     _waiting: dict[int, float] = attrs.field(factory=dict)
-    """Since when one half was seen without the other."""
+    """The times since which only one half of an order has been seen."""
 
     def complain(self, what: str) -> None:
         self.complaints.add(what)
@@ -92,10 +92,10 @@ class Books:
             self._waiting[half.number] = now_s
         else:
             self.longest_wait_s = max(self.longest_wait_s, now_s - self._waiting.pop(half.number))
-            self.booked[half.number % self.places] += 1
+            self.booked[half.number % self.partitions] += 1
 
     def begin_waits_anew(self, now_s: float) -> None:
-        """The broker was away, or nobody read, until now."""
+        """Restarts the waits, because the broker was down, or nothing was read, until now."""
         self._waiting = dict.fromkeys(self._waiting, now_s)
 
     def check_waits(self, now_s: float, longest_s: float) -> None:
@@ -105,30 +105,31 @@ class Books:
                 self.complain(f"of {self.orders[number]} one half is seen for {now_s - since_s:.1f} s, the other not")
 
     def check_at_rest(self, offsets: Sequence[int]) -> None:
-        """Nobody is at work, no transaction is open, and all was read: whole orders, and those the tellers are behind.
+        """Checks whole orders, and those that the tellers have not booked. No teller is at work, no transaction is
+        open, and everything was read.
 
-        `offsets` is what was committed of each place; -1 for nothing.
+        `offsets` are the committed offsets by partition; -1 for none.
         """
         for number in self._waiting:
             self.complain(f"of {self.orders[number]} only one half was booked")
         if self.total:
             self.complain(f"the sum of all accounts is {self.total}, not 0")
-        for place, offset in enumerate(offsets):
-            behind = {number for number in self.orders if number % self.places == place} - self._halves.keys()
-            seen = {number for number in self._halves if number % self.places == place}
-            if skipped := {number for number in behind if number // self.places < offset}:
+        for partition, offset in enumerate(offsets):
+            behind = {number for number in self.orders if number % self.partitions == partition} - self._halves.keys()
+            seen = {number for number in self._halves if number % self.partitions == partition}
+            if skipped := {number for number in behind if number // self.partitions < offset}:
                 self.complain(
-                    f"the offset {offset} of place {place} is committed, and {len(skipped)} orders before it are not "
-                    f"booked, such as {self.orders[min(skipped)]}"
+                    f"the offset {offset} of partition {partition} is committed, and {len(skipped)} orders before it "
+                    f"are not booked, such as {self.orders[min(skipped)]}"
                 )
-            if ahead := {number for number in seen if number // self.places >= offset}:
+            if ahead := {number for number in seen if number // self.partitions >= offset}:
                 self.complain(
-                    f"the offset {offset} of place {place} is committed, and {len(ahead)} orders behind it are "
+                    f"the offset {offset} of partition {partition} is committed, and {len(ahead)} orders behind it are "
                     f"booked, such as {self.orders[min(ahead)]}"
                 )
 
     def check_the_end(self) -> None:
-        """At rest, with every order done."""
+        """Checks the final state, with every order done."""
         missing = self.orders.keys() - self._halves.keys()
         if missing:
             self.complain(f"{len(missing)} orders were never booked, such as {self.orders[min(missing)]}")

@@ -16,16 +16,16 @@ from testkit.kills.cluster_faults.nodes import NODES, ClusterOfProcesses
 from testkit.kills.harness import Lap
 
 ENDS_WITHIN_S = scenario.ENDS_WITHIN_S + 20.0
-"""What an open transaction may take to end while its coordinator moves to another node."""
+"""The maximum time for an open transaction to end while its coordinator moves to another node."""
 ORDERS_AT_ONCE = 20, 80
 """A transaction over three nodes takes longer."""
 LONGEST_PAUSE_S = 1.5
-"""Of a node that stands still."""
+"""The longest pause of a node."""
 
 
 @attrs.define(eq=False)
 class Nodes:
-    """As the bank wants them. `kill` is for one that chance picks, and `start` for all that are down."""
+    """Nodes with the interface of the bank. `kill` is for a random node, and `start` for all that are down."""
 
     cluster: ClusterOfProcesses
     random: random.Random
@@ -37,18 +37,18 @@ class Nodes:
 
     @property
     def log_file(self) -> Path:
-        """Of the node that came to harm last."""
+        """The log of the last node that was harmed."""
         return self.cluster.nodes[self._last].folder / "log"
 
     def kill(self) -> None:
         self.cluster.kill(self._pick())
 
     def stop(self) -> None:
-        """In good order."""
+        """Stops them gracefully."""
         self.cluster.stop(self._pick())
 
     def pause(self) -> int:
-        """Returns the node that stands still from now on."""
+        """Pauses a node, and returns it."""
         self.cluster.pause(self._pick())
         return self._last
 
@@ -94,7 +94,7 @@ class BankOfNodes(Bank):
             folder,
             name,
             ways={name: way for name, way in ways(nodes).items() if not only or name in only},
-            tend=nodes.cluster.maintain,
+            maintain=nodes.cluster.maintain,
             ends_within_s=ENDS_WITHIN_S,
             orders_at_once=orders_at_once,
         )
@@ -107,7 +107,7 @@ class BankOfNodes(Bank):
 
 
 def ways(nodes: Nodes) -> Mapping[str, Callable[[Day], None]]:
-    """By what is harmed."""
+    """Returns the ways by the name of what is harmed."""
 
     def a_node(day: Day) -> None:
         day.the_broker()

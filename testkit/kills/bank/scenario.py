@@ -1,4 +1,4 @@
-"""A lap: orders and kills; then all comes to rest and is held against the books."""
+"""A lap: orders and kills; then the final state is compared with the books."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import attrs
 
 from testkit.basics.waiting import eventually
 from testkit.clients.confluent import Acknowledgements, producing
-from testkit.clients.transactions.asking import end_offset, group_offset, is_stable, open_transactions
+from testkit.clients.transactions.queries import end_offset, group_offset, is_stable, open_transactions
 from testkit.kills import harness
 from testkit.kills.bank.auditor import Auditor, auditing
 from testkit.kills.bank.books import Books, Order
@@ -23,26 +23,30 @@ from testkit.kills.sigkill.load import RECONNECT
 from testkit.raw import topics
 from testkit.raw.client import ConnectionClosed
 
-TELLERS, PLACES = 3, 6
+TELLERS, ORDER_PARTITIONS = 3, 6
 PARTITIONS, ACCOUNTS_IN_PARTITION = 6, 4
 ORDERS_AT_ONCE = 100, 400
-"""How many are written before a kill: so many at least, and fewer than so many."""
+"""The number of orders written before a kill: the minimum, and the exclusive maximum."""
 FLUSHED = {"flush.messages": "1"}
-"""Of the accounts, every other lap, from the second on: markers take their time, and kills come between them."""
+"""The configuration of the accounts' topic, in every other lap, from the second on: markers take time, and kills come
+between them.
+"""
 TIMEOUT_MS = 3_000
 ENDS_WITHIN_S = TIMEOUT_MS / 1000 + 5.0
-"""What an open transaction may take to end if nobody but the broker ends it, on a busy machine."""
+"""The maximum time for an open transaction to end if only the broker ends it, on a busy machine."""
 GOES_ON_WITHIN_S = 60.0
-"""What tellers may take to go on after a kill: an heir may be needed, a Java process start, librdkafka give up."""
+"""The maximum time for tellers to continue after a kill: an heir may be needed, a Java process start, librdkafka give
+up.
+"""
 _PAUSES_FOR_S = 0.1
 
 
 class Underneath(Protocol):
-    """What the bank stands on: a broker, or a cluster of which one node at a time is meant."""
+    """The system under the bank: a broker, or a cluster whose methods affect one node at a time."""
 
     @property
     def bootstrap(self) -> str:
-        """For clients; several addresses are separated by commas."""
+        """The addresses for clients, separated by commas."""
 
     @property
     def log_file(self) -> Path: ...
@@ -51,7 +55,7 @@ class Underneath(Protocol):
         """Ends it with SIGKILL."""
 
     def begin_start(self) -> None:
-        """As `start`, without waiting until it serves."""
+        """Begins a start, without waiting until it serves."""
 
     def start(self) -> None:
         """After `kill`. Returns when it serves."""
@@ -86,13 +90,13 @@ class Account(harness.Account):
 
 @attrs.define(eq=False)
 class Bank(Scenario[Account]):
-    """Topics of a lap begin with `name`. `folder` is for what tellers say."""
+    """A bank. Topics of a lap begin with `name`. `folder` is for the output of tellers."""
 
     broker: Underneath
     folder: Path
     name: str
     ways: Mapping[str, Callable[[Day], None]] = attrs.field(factory=lambda: WAYS)
-    tend: Callable[[], None] = lambda: None
+    maintain: Callable[[], None] = lambda: None
     """Called again and again while the bank waits, to start what has ended by itself."""
     ends_within_s: float = ENDS_WITHIN_S
     orders_at_once: tuple[int, int] = ORDERS_AT_ONCE
@@ -110,7 +114,7 @@ class Bank(Scenario[Account]):
 
 @attrs.define(eq=False)
 class Day:
-    """A lap of the bank's: topics and tellers of its own, which come to rest in the end."""
+    """A lap of the bank, with topics and tellers of its own, which stop in the end."""
 
     bank: Bank
     lap: Lap
@@ -140,7 +144,7 @@ class Day:
 
     @books.default
     def _books(self) -> Books:
-        return Books(PLACES, complaints=self.lap.complaints)
+        return Books(ORDER_PARTITIONS, complaints=self.lap.complaints)
 
     @tellers.default
     def _tellers(self) -> Tellers:
@@ -151,7 +155,7 @@ class Day:
                 timeout_ms=TIMEOUT_MS,
                 group=self.name,
                 orders=self.orders,
-                places=list(range(number, PLACES, TELLERS)),
+                order_partitions=list(range(number, ORDER_PARTITIONS, TELLERS)),
                 accounts=self.accounts,
                 partitions=PARTITIONS,
                 seed=0,
@@ -162,7 +166,7 @@ class Day:
 
     def run(self) -> None:
         bootstrap, account, before = self.broker.bootstrap, self.account, self.account.orders
-        topics.create(bootstrap, self.orders, partitions=PLACES)
+        topics.create(bootstrap, self.orders, partitions=ORDER_PARTITIONS)
         topics.create(bootstrap, self.accounts, partitions=PARTITIONS, config=FLUSHED if self.lap.number % 2 else {})
         try:
             with auditing(bootstrap, self.accounts, PARTITIONS, self.books) as self._auditor:
@@ -201,7 +205,7 @@ class Day:
         def went_on() -> bool:
             booked = self.books.booked
             return self.books.done >= done + more and (
-                not by_all or all(booked[place] > before[place] for place in range(PLACES))
+                not by_all or all(booked[partition] > before[partition] for partition in range(ORDER_PARTITIONS))
             )
 
         self._until(went_on, f"{more} more orders are booked{' by all tellers' if by_all else ''}")
@@ -217,22 +221,22 @@ class Day:
                 )
                 order = Order(number, payer, payee, chance.randrange(1, 1_000))
                 self.books.order(order)
-                place = number % PLACES
-                producer.produce(self.orders, order.value(), partition=place, on_delivery=acknowledgements)
+                partition = number % ORDER_PARTITIONS
+                producer.produce(self.orders, order.value(), partition=partition, on_delivery=acknowledgements)
         assert not acknowledgements.errors, acknowledgements.errors
-        found = {((it.offset() or 0) * PLACES + (it.partition() or 0)) for it in acknowledgements.taken}
+        found = {((it.offset() or 0) * ORDER_PARTITIONS + (it.partition() or 0)) for it in acknowledgements.taken}
         assert found == set(range(first, first + count)), "an order is not in its place"
         self.books.begin_waits_anew(time.monotonic())
 
     def _until(
-        self, so: Callable[[], bool], what: str, *, tended: bool = True, within_s: float = GOES_ON_WITHIN_S
+        self, so: Callable[[], bool], what: str, *, with_tellers: bool = True, within_s: float = GOES_ON_WITHIN_S
     ) -> None:
-        """Waits, and meanwhile reads what is booked and, if `tended`, sees to it that there are tellers."""
+        """Waits, and meanwhile reads the bookings and, if `with_tellers`, restarts tellers that have ended."""
 
         def probe() -> bool:
-            self.bank.tend()
-            if tended:
-                self.tellers.tend()
+            self.bank.maintain()
+            if with_tellers:
+                self.tellers.maintain()
             self._auditor.read()
             self.books.check_waits(time.monotonic(), self.bank.ends_within_s)
             self.tellers.check_zombies(GOES_ON_WITHIN_S)
@@ -257,7 +261,7 @@ class Day:
         self.start()
 
     def the_broker_twice(self) -> None:
-        """Once more while it recovers."""
+        """Kills the broker, and again while it recovers."""
         self.pause()
         self.broker.kill()
         self.broker.begin_start()
@@ -282,7 +286,7 @@ class Day:
     # -- the end
 
     def _come_to_rest(self) -> None:
-        """All tellers are killed, and nobody follows them: what they have open is for the broker to end, in time."""
+        """Kills all tellers for good. The broker ends their open transactions when these time out."""
         self.lap.now = "all tellers, in the end"
         self._until(self._held_in_the_act, "a transaction is open")
         self.tellers.kill_all()
@@ -302,7 +306,7 @@ class Day:
         return left_open > 0
 
     def _finish(self) -> None:
-        """Their heirs book what is left, and nobody is killed any more."""
+        """Lets new tellers book the remaining orders, without further kills."""
         self.lap.now = "after the last kill"
         books = self.books
         self._until(lambda: books.done == len(books.orders), "every order is booked")
@@ -323,16 +327,16 @@ class Day:
                 and None not in self._offsets()
             )
 
-        self._until(rests, "all transactions are over", tended=False, within_s=self.bank.ends_within_s)
+        self._until(rests, "all transactions are over", with_tellers=False, within_s=self.bank.ends_within_s)
 
     def _offsets(self) -> list[int | None]:
         bootstrap, group = self.broker.bootstrap, self.name
-        return [group_offset(bootstrap, group, (self.orders, place)) for place in range(PLACES)]
+        return [group_offset(bootstrap, group, (self.orders, partition)) for partition in range(ORDER_PARTITIONS)]
 
     def _audit(self) -> Books:
-        """By one who has not seen anything before, and by the one who has seen everything."""
+        """Checks the books of a new auditor, which reads from the start, and of the one that read during the kills."""
         offsets = [offset for offset in self._offsets() if offset is not None]
-        fresh = Books(PLACES, orders=self.books.orders, complaints=self.books.complaints)
+        fresh = Books(ORDER_PARTITIONS, orders=self.books.orders, complaints=self.books.complaints)
         with auditing(self.broker.bootstrap, self.accounts, PARTITIONS, fresh) as auditor:
 
             def all_is_read() -> bool:
@@ -341,13 +345,13 @@ class Day:
 
             eventually(all_is_read, "all is read")
         fresh.check_at_rest(offsets)
-        self._until(lambda: self.books.done >= fresh.done, "the other auditor has read all", tended=False)
+        self._until(lambda: self.books.done >= fresh.done, "the other auditor has read all", with_tellers=False)
         self.books.check_at_rest(offsets)
         self.lap.complaints.check()
         return fresh
 
     def state(self) -> str:
-        """Who is how far, for a message."""
+        """Returns the progress of all parts, for a message."""
         bootstrap = self.broker.bootstrap
         accounts = [(self.accounts, number) for number in range(PARTITIONS)]
         tellers = self.tellers.log_file

@@ -2,15 +2,15 @@
 
     python -m testkit.kills.bank.teller '{"bootstrap": "...", "transactional_id": "...", ...}'
 
-What it can abort it aborts, and goes on from the offsets that are committed. At any other error it leaves, and whoever
-watches starts its heir, which has the same transactional id, and so ends what this one left open.
+It aborts after abortable errors, and continues from the committed offsets. At any other error it ends, and its
+supervisor starts its heir, which has the same transactional id, and so ends the open transaction.
 
-Of one call the time-out is not enough for that: librdkafka's send_offsets_to_transaction may wait for ever for a
-coordinator that went away and came back (confluentinc/librdkafka#5456). When the transaction is over by its own
-time-out, and a second more, an alarm ends the process.
+For one call the timeout is not enough for that: librdkafka's send_offsets_to_transaction may wait for ever for a
+coordinator that went away and came back (confluentinc/librdkafka#5456). When the transaction has reached its own
+timeout, and a second more, an alarm ends the process.
 
-Nor does a producer of librdkafka go on when it has aborted what was not acknowledged, since it would lose records
-(everything_at_once/transactor.py says how). A new one takes its place.
+A producer of librdkafka that has aborted unacknowledged records is not used again either, since it would lose records
+(everything_at_once/transactor.py explains it). It is replaced by a new one.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ CALL_TIMEOUT_S = 10.0
 ENDED_BY_AN_ERROR = 3
 _MOST_AT_ONCE = 2
 ONE_IN = 10
-"""So many transactions are aborted on purpose."""
+"""One in so many transactions is aborted on purpose."""
 
 
 @attrs.frozen
 class Post:
-    """Where a teller works. The group has no members: it keeps the offsets."""
+    """The assignment of a teller. The group has no members: it stores the offsets."""
 
     bootstrap: str
     transactional_id: str
     timeout_ms: int
     group: str
     orders: str
-    places: list[int]
+    order_partitions: list[int]
     accounts: str
     partitions: int
     seed: int
@@ -78,7 +78,7 @@ class Teller:
         return producer
 
     def work(self) -> None:
-        """Until somebody ends it, be it that whoever started it is gone."""
+        """Works until it is killed, or until its parent process is gone."""
         self._resume()
         master = os.getppid()
         while os.getppid() == master:
@@ -91,8 +91,8 @@ class Teller:
                     self._abort()
 
     def _resume(self) -> None:
-        """From what is committed: not before it is certain, which is what read_committed asks for."""
-        spots = [TopicPartition(self.post.orders, place) for place in self.post.places]
+        """Seeks to the committed offsets, once they are stable, as read_committed requires."""
+        spots = [TopicPartition(self.post.orders, partition) for partition in self.post.order_partitions]
         found = self.consumer.committed(spots, timeout=CALL_TIMEOUT_S)
         for spot in found:
             if spot.error is not None:
@@ -116,18 +116,20 @@ class Teller:
         behind: dict[tuple[str | None, int | None], int] = {}
         for message in taken:
             for half in Order.of(message.value() or b"").halves():
-                place = half.account % self.post.partitions
-                self._producer.produce(self.post.accounts, half.value(), partition=place, on_delivery=self._told)
+                partition = half.account % self.post.partitions
+                self._producer.produce(
+                    self.post.accounts, half.value(), partition=partition, on_delivery=self._on_delivery
+                )
                 self._unacknowledged += 1
             behind[message.topic(), message.partition()] = (message.offset() or 0) + 1
-        offsets = [TopicPartition(topic or "", place or 0, offset) for (topic, place), offset in behind.items()]
+        offsets = [TopicPartition(topic or "", partition or 0, offset) for (topic, partition), offset in behind.items()]
         self._send_offsets(offsets)
         if self.random.randrange(ONE_IN) == 0:
             self._abort()
         else:
             self._producer.commit_transaction(CALL_TIMEOUT_S)
 
-    def _told(self, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self._unacknowledged -= 1
 

@@ -29,24 +29,24 @@ _SOURCE = Path(__file__).parent / "Teller.java"
 
 @attrs.define(eq=False)
 class Tellers:
-    """One for each post. `complain` is told of one that ends as none should, or does not end when it should."""
+    """The tellers, one for each post. `complain` is called if one ends unexpectedly, or does not end when it should."""
 
     posts: list[Post]
     log_file: Path
     random: random.Random
     complain: Callable[[str], None]
     left: int = 0
-    """How many ended by an error that they could not mend."""
+    """The number of tellers that ended by a fatal error."""
     stuck: int = 0
-    """How many ended by their alarm."""
+    """The number of tellers that ended by their alarm."""
     fenced: int = 0
-    """How many were frozen, had an heir, were woken, and ended."""
+    """The number of tellers that were frozen, had an heir, were woken, and ended."""
     _at_work: dict[int, subprocess.Popen[bytes]] = attrs.field(factory=dict)
     _frozen: list[subprocess.Popen[bytes]] = attrs.field(factory=list)
     _zombies: dict[subprocess.Popen[bytes], float] = attrs.field(factory=dict)
     """Those that were woken, and when."""
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Sees to it that there is one at each post."""
         for number in range(len(self.posts)):
             process = self._at_work.get(number)
@@ -60,7 +60,7 @@ class Tellers:
         self._one().kill()
 
     def kill_all(self) -> None:
-        """Those that are frozen, too; nobody follows them before somebody tends."""
+        """Kills all, also those that are frozen. They have no successors before the next `maintain`."""
         processes = [*self._at_work.values(), *self._frozen, *self._zombies]
         for process in processes:
             process.kill()
@@ -71,7 +71,7 @@ class Tellers:
         self._zombies.clear()
 
     def freeze(self) -> None:
-        """One of them, which then has an heir and does not know it."""
+        """Freezes one of them, which then gets an heir."""
         process = self._one()
         process.send_signal(signal.SIGSTOP)
         self._frozen.append(process)
@@ -88,7 +88,7 @@ class Tellers:
             process.send_signal(signal.SIGCONT)
 
     def wake(self) -> None:
-        """All that are frozen. They are zombies, and must be told so as soon as they try to book an order."""
+        """Wakes all that are frozen. They are zombies, and must be fenced as soon as they try to book an order."""
         for process in self._frozen:
             process.send_signal(signal.SIGCONT)
             self._zombies[process] = time.monotonic()
@@ -133,8 +133,8 @@ def _in_python(post: Post) -> list[str]:
 
 
 def _in_java(post: Post) -> list[str]:
-    places = ",".join(map(str, post.places))
-    arguments = [post.bootstrap, post.transactional_id, post.timeout_ms, post.group, post.orders, places]
+    order_partitions = ",".join(map(str, post.order_partitions))
+    arguments = [post.bootstrap, post.transactional_id, post.timeout_ms, post.group, post.orders, order_partitions]
     arguments += [post.accounts, post.partitions, post.seed, ENDED_BY_AN_ERROR, ONE_IN]
     log = f"-Dlog4j2.configurationFile={LOGGING}"
     return [str(java()), *OPTIONS, log, "Teller", *map(str, arguments)]

@@ -1,4 +1,4 @@
-"""What makes nodes one cluster: a folder of their machine, or a ZooKeeper."""
+"""The shared storage of a cluster's nodes: a folder of their machine, or a ZooKeeper."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Form(Protocol):
         """Those by which a node finds the others."""
 
     def may_have_ended(self, log: str) -> bool:
-        """Whether a node that ended by itself, with this log, did what it should; a supervisor starts it again."""
+        """True if a node that ended by itself, with this log, was right to do so; a supervisor starts it again."""
 
 
 @attrs.define(eq=False)
@@ -72,11 +72,11 @@ class OnZooKeeper:
         ]
 
     def may_have_ended(self, log: str) -> bool:
-        """With its session. The last line says so."""
+        """True if it ended with its session, which the last line of the log has."""
         last = log.rstrip().rpartition("\n")[2]
         return "with ZooKeeper is over" in last or "in ZooKeeper was removed" in last
 
 
 def form_of(name: str, folder: Path) -> Form:
-    """By its name. What the local form keeps is in `folder`."""
+    """Returns the form with this name. The local form stores its data in `folder`."""
     return LocalFolder(folder / "c") if name == LocalFolder.name else OnZooKeeper()

@@ -1,4 +1,4 @@
-"""What can happen to a cluster. Each kind leaves it to recover by itself; `scenario.py` waits for that."""
+"""The faults of a cluster. After each the cluster has to recover by itself; `scenario.py` waits for that."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ LONGER_THAN_A_SESSION_S: Final = SESSION_TIMEOUT_MS / 1000 * 1.5
 
 @attrs.frozen
 class Fault:
-    """What happens, to which node, and for how long."""
+    """A fault: its kind, its node, and its duration."""
 
     kind: str
     node_id: int
     lasts_s: float
     seed: int
-    """Of what else chance decides."""
+    """The seed of the fault's further random choices."""
 
     @property
     def others(self) -> list[int]:
@@ -48,10 +48,10 @@ def faults(chance: Random, kinds: Mapping[str, Suffer], *, longest_s: float) -> 
 
 
 def _round(kinds: Mapping[str, Suffer], chance: Random) -> list[str]:
-    """What grows shrinks again."""
+    """Returns all kinds in random order, but growth before shrinking."""
     order = chance.sample(sorted(kinds), len(kinds))
-    if GROWN in kinds and (places := sorted(order.index(it) for it in (GROWN, SHRUNK))):
-        order[places[0]], order[places[1]] = GROWN, SHRUNK
+    if GROWN in kinds and (positions := sorted(order.index(it) for it in (GROWN, SHRUNK))):
+        order[positions[0]], order[positions[1]] = GROWN, SHRUNK
     return order
 
 
@@ -65,7 +65,7 @@ def _killed(cluster: ClusterOfProcesses, fault: Fault) -> None:
 
 
 def _two_killed(cluster: ClusterOfProcesses, fault: Fault) -> None:
-    """Of three: what has two replicas in sync as a minimum waits."""
+    """Two of three nodes are killed. Partitions with two as their min.insync.replicas wait."""
     others = fault.others
     for node_id in others:
         cluster.kill(node_id)
@@ -111,8 +111,8 @@ def _grown(cluster: ClusterOfProcesses, fault: Fault) -> None:
 
 
 def _with_one_replaced(replicas: list[int], chance: Random) -> list[int]:
-    place = chance.randrange(len(replicas))
-    return [*replicas[:place], FOURTH, *replicas[place + 1 :]]
+    index = chance.randrange(len(replicas))
+    return [*replicas[:index], FOURTH, *replicas[index + 1 :]]
 
 
 def _shrunk(cluster: ClusterOfProcesses, fault: Fault) -> None:
@@ -151,7 +151,7 @@ def _of_clients(cluster: ClusterOfProcesses, node_id: int) -> Proxy:
 
 
 def _cut_off_and_killed(cluster: ClusterOfProcesses, fault: Fault) -> None:
-    """What it got after its followers had lost it is gone, and so must not have been acknowledged."""
+    """A leader loses its followers, and is killed. Its later records are gone, so they must not be acknowledged."""
     proxy = _of_brokers(cluster, fault.node_id)
     proxy.stall()
     time.sleep(fault.lasts_s / 2)
@@ -182,7 +182,7 @@ def _zookeeper(cluster: ClusterOfProcesses) -> OnZooKeeper:
 
 
 def _zookeeper_killed(cluster: ClusterOfProcesses, fault: Fault) -> None:
-    """It comes back with its data, and the sessions go on. The nodes serve meanwhile."""
+    """ZooKeeper comes back with its data, and its sessions survive. Meanwhile the nodes serve."""
     server = _zookeeper(cluster).server
     server.kill()
     time.sleep(fault.lasts_s)
@@ -200,22 +200,22 @@ def _zookeeper_killed_and_a_node(cluster: ClusterOfProcesses, fault: Fault) -> N
 
 
 def _zookeeper_stood_still(cluster: ClusterOfProcesses, fault: Fault) -> None:
-    """For longer than the sessions. When it goes on, it expires those that are not faster."""
+    """ZooKeeper stops for longer than its sessions last. When it resumes, it expires those that do not renew first."""
     server, ended = _zookeeper(cluster).server, len(cluster.ended_by_themselves)
     connected = {node_id: _connections(cluster, node_id) for node_id in cluster.nodes}
     server.pause()
     time.sleep(LONGER_THAN_A_SESSION_S)
     server.resume()
 
-    def knows_its_fate(node_id: int) -> bool:
+    def is_settled(node_id: int) -> bool:
         has_ended = node_id in cluster.ended_by_themselves[ended:]
         return has_ended or _connections(cluster, node_id) > connected[node_id]
 
-    cluster.until(lambda: all(map(knows_its_fate, connected)), "each node is connected again, or has ended")
+    cluster.until(lambda: all(map(is_settled, connected)), "each node is connected again, or has ended")
 
 
 def _connections(cluster: ClusterOfProcesses, node_id: int) -> int:
-    """How often a node has said that it has one to ZooKeeper again."""
+    """The number of times a node has reconnected to ZooKeeper, by its log."""
     return cluster.nodes[node_id].running.log().count("is connected to ZooKeeper again")
 
 
@@ -229,7 +229,7 @@ def _session_expired(cluster: ClusterOfProcesses, fault: Fault) -> None:
 
 
 def _cut_off_from_zookeeper(cluster: ClusterOfProcesses, fault: Fault) -> None:
-    """As above, but the process works on, and clients and brokers reach it."""
+    """A node loses its session, while clients and brokers still reach its process."""
     before, proxy = len(cluster.ended_by_themselves), _zookeeper(cluster).proxies[fault.node_id]
     proxy.cut()
     time.sleep(LONGER_THAN_A_SESSION_S)

@@ -1,6 +1,6 @@
-"""What clients were told, and what the cluster must have by that: pure, tests hand it numbers.
+"""The answers to clients, and the records that the cluster must have because of them: pure, tests pass it numbers.
 
-Each producer has a topic of its own. `found` is what the partitions of the topic have in the end, values by offset.
+Each producer has a topic of its own. `found` are the values in the topic's partitions in the end, by offset.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ Found = Sequence[Mapping[int, bytes]]
 
 @attrs.define(eq=False)
 class Acknowledged:
-    """Of a producer that writes increasing numbers."""
+    """The ledger of a producer that writes increasing numbers."""
 
     partitions: int
     values: list[dict[int, bytes]] = attrs.field(init=False)
-    """Of each partition, by offset."""
+    """The acknowledged values of each partition, by offset."""
     values_somewhere: list[set[bytes]] = attrs.field(init=False)
-    """Of each partition: acknowledged, but the producer could not say where. Its retry found the record there."""
+    """The values of each partition that were acknowledged without an offset. The producer's retry found the record
+    there.
+    """
     errors: list[str] = attrs.field(factory=list)
     longest_wait_s: float = 0.0
     count: int = 0
@@ -60,15 +62,15 @@ class Acknowledged:
 
 @attrs.define(eq=False)
 class Decided:
-    """Of a transactional producer that writes each number to every partition."""
+    """The ledger of a transactional producer that writes each number to every partition."""
 
     committed: set[bytes] = attrs.field(factory=set)
     aborted: set[bytes] = attrs.field(factory=set)
     unknown: set[bytes] = attrs.field(factory=set)
-    """The client could not tell what became of it: it is committed everywhere, or nowhere."""
+    """The numbers whose outcome the client does not have: each is committed everywhere, or nowhere."""
     errors: list[str] = attrs.field(factory=list)
     longest_wait_s: float = 0.0
-    """For a commit."""
+    """The longest wait for a commit."""
 
     @property
     def count(self) -> int:

@@ -53,7 +53,7 @@ BOOKMARKS: Final = "bookmarks"
 """Groups without members, each of which commits once: nothing covers up a commit that was acknowledged and is lost."""
 ENDS_WITHIN_S: Final = 180.0
 CALL_TIMEOUT_S: Final = 60.0
-"""Of a call to librdkafka's transactional producer: one that has timed out is made again."""
+"""The timeout of a call to librdkafka's transactional producer: a call that has timed out is made again."""
 _ABORTS_ONE_IN: Final = 4
 _COMMIT_EVERY_S: Final = 1.0
 _BOOKMARKED: Final = ClusterPartition(CONFLUENT, 0)
@@ -97,7 +97,7 @@ class Load:
 
     @property
     def ledgers(self) -> dict[str, Acknowledged | Decided]:
-        """By topic."""
+        """The ledgers by topic."""
         return {**self.acknowledged, **self.decided}
 
     def __enter__(self) -> Self:
@@ -121,17 +121,17 @@ class Load:
         self._ended.__exit__(kind, error, trace)
 
     def counts(self) -> dict[str, int]:
-        """What each client has achieved: it grows."""
+        """Returns the progress of each client: it grows."""
         written = {topic: it.count for topic, it in self.ledgers.items()}
         return {**written, GROUP: self.group.count, BOOKMARKS: len(self.bookmarks)}
 
     def errors(self) -> list[str]:
-        """What has reached clients so far, although they retry."""
+        """Returns the errors that clients have raised so far, although they retry."""
         found = [f"{topic}: {error}" for topic, it in self.ledgers.items() for error in it.errors]
         return found + [f"{GROUP}: {error}" for error in self.group.errors]
 
     def take_longest_wait_s(self) -> float:
-        """Of a write since this was asked last."""
+        """Returns the longest wait of a write since the last call."""
         longest_s = max(it.longest_wait_s for it in self.ledgers.values())
         for it in self.ledgers.values():
             it.longest_wait_s = 0.0
@@ -146,7 +146,7 @@ class Load:
             assert not thread.is_alive(), "a producer does not come to an end"
 
     def check_commits(self) -> None:
-        """What was acknowledged to groups is there. Bookmarks are looked up once."""
+        """Checks that acknowledged commits are there. Bookmarks are looked up once."""
         acknowledged, bookmarks = self.group.known(), dict(self.bookmarks)
         # Not by librdkafka 2.16: asked again once a coordinator has moved, its admin client spins, or crashes.
         with Cluster(self.bootstrap_servers, timeout_s=60) as cluster:
@@ -233,7 +233,7 @@ class Load:
                     self.bookmarks[group] = number
 
     def _read(self) -> None:
-        """As a member of the group, until all is read and committed, or it is told to stop."""
+        """Reads as a member of the group, until everything is read and committed or the load stops."""
         config = _config(
             self.bootstrap_servers,
             group_id=GROUP,

@@ -48,7 +48,7 @@ class Node:
     node_id: int
     folder: Path
     port: int
-    """Where it listens for clients; others listen at `clients`, which leads to it."""
+    """The port where it listens for clients; others listen at `clients`, which leads to it."""
     brokers_port: int
     clients: Proxy
     brokers: Proxy
@@ -119,7 +119,7 @@ class ClusterOfProcesses:
 
     @property
     def bootstrap_servers(self) -> str:
-        """For clients: of the three nodes that stay."""
+        """The addresses of the three nodes that stay, for clients."""
         return ",".join(self.nodes[node_id].clients.address for node_id in NODES)
 
     # One node
@@ -142,7 +142,7 @@ class ClusterOfProcesses:
         node.process = None
 
     def stop(self, node_id: int) -> None:
-        """In good order (SIGTERM)."""
+        """Stops it gracefully (SIGTERM)."""
         node = self.nodes[node_id]
         process, node.process = node.running, None
         status = process.stop(60)
@@ -195,7 +195,7 @@ class ClusterOfProcesses:
         eventually(probe, what, within_s=within_s, pause_s=0.1)
 
     def wait_until_whole(self) -> None:
-        """Until each node knows all of them to be in service, and each replica in sync."""
+        """Waits until all nodes are in service in the metadata of each, and each replica is in sync."""
         lacks: list[str] = []
 
         def is_whole() -> bool:
@@ -208,7 +208,7 @@ class ClusterOfProcesses:
             raise AssertionError(f"{problem}: {lacks}") from None
 
     def _lack_of(self, node: Node) -> str | None:
-        """What is not whole yet, by this node."""
+        """Describes what this node's metadata still lacks. None if all nodes serve and all replicas are in sync."""
         found = self.metadata(node.node_id)
         if found is None:
             return f"node {node.node_id} does not answer"
@@ -221,7 +221,7 @@ class ClusterOfProcesses:
         return None
 
     def metadata(self, node_id: int) -> MetadataResponse | None:
-        """What a node says; None while it does not answer."""
+        """Returns a node's metadata; None while it does not answer."""
         try:
             with RawClient(f"127.0.0.1:{self.nodes[node_id].port}", timeout_s=20.0) as client:
                 answer: MetadataResponse = client.call(MetadataRequest(topics=None), 12)
@@ -230,14 +230,14 @@ class ClusterOfProcesses:
         return answer
 
     def replicas(self) -> dict[TopicPartition, list[int]]:
-        """Of each partition, by a node that is asked until it answers."""
+        """Returns the replicas of each partition, from the first node that answers."""
         answers: list[MetadataResponse] = []
 
-        def ask() -> bool:
+        def attempt() -> bool:
             answers[:] = [it for node_id in NODES if (it := self.metadata(node_id)) is not None][:1]
             return bool(answers)
 
-        self.until(ask, "a node answers")
+        self.until(attempt, "a node answers")
         return {
             TopicPartition(topic.name or "", it.partition_index): list(it.replica_nodes)
             for topic in answers[0].topics
@@ -246,7 +246,7 @@ class ClusterOfProcesses:
 
     def move(self, targets: dict[TopicPartition, list[int]]) -> None:
         """Returns when the replicas of these partitions are at these nodes."""
-        with self.asking() as cluster:
+        with self.client() as cluster:
             for at, replicas in targets.items():
                 reassign(cluster, at, replicas)
 
@@ -260,7 +260,7 @@ class ClusterOfProcesses:
         self.wait_until_whole()
 
     @contextmanager
-    def asking(self) -> Iterator[Cluster]:
+    def client(self) -> Iterator[Cluster]:
         with Cluster(self._direct_servers(), timeout_s=60) as cluster:
             yield cluster
 
@@ -270,7 +270,7 @@ class ClusterOfProcesses:
     # Afterwards
 
     def stop_all(self) -> None:
-        """In good order, one after the other."""
+        """Stops all gracefully, one after the other."""
         self.maintain()
         for node_id in list(self.nodes):
             self.stop(node_id)
@@ -279,7 +279,7 @@ class ClusterOfProcesses:
         return [it.data_dir for it in self.nodes.values()]
 
     def bugs(self) -> list[str]:
-        """The tracebacks in the nodes' logs, of those too that are forgotten."""
+        """Returns the tracebacks in the logs of all nodes, also of those that were removed."""
         return [bug for log in self._logs for bug in bugs_in(log.read_text(encoding="utf-8"))]
 
     def differences(self, replicas: Mapping[TopicPartition, list[int]]) -> list[str]:
@@ -297,7 +297,7 @@ class ClusterOfProcesses:
 
 
 def _hash(partition: Path) -> str | None:
-    """Of its records; None if there is no such folder."""
+    """The hash of a partition's records; None if there is no such folder."""
     if not partition.exists():
         return None
     digest = hashlib.sha256()

@@ -24,7 +24,7 @@ from testkit.kills.harness import Lap, Scenario
 from testkit.kills.judging import check_logs
 
 GOES_ON_WITHIN_S: Final = 120.0
-"""What a client may take after a fault, on a busy machine."""
+"""The maximum time for a client to continue after a fault, on a busy machine."""
 
 
 @attrs.define
@@ -34,14 +34,14 @@ class Account(harness.Account):
     records: int = 0
     transactions: int = 0
     unknown: int = 0
-    """Transactions of which a client could not tell what became of them."""
+    """The number of transactions whose outcome a client did not get."""
     errors: int = 0
-    """That reached transactional clients, none of them in a rolling restart."""
+    """The number of errors of transactional clients, which must be 0 in a rolling restart."""
     files: int = 0
     """Judged by DumpLogSegments."""
     ended_by_themselves: int = 0
     longest_wait_s: dict[str, float] = attrs.field(factory=dict)
-    """Of a write while a kind of fault happened."""
+    """The longest wait of a write, by kind of fault."""
 
     @property
     def progress(self) -> str:

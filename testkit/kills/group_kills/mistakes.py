@@ -32,12 +32,12 @@ def _replay_every_second(
         self._apply(change, offset)
 
 
-def _tell_nobody(self: SharePartition, letter: DeadLetter) -> list[Effect]:
+def _without_letter(self: SharePartition, letter: DeadLetter) -> list[Effect]:
     _dead_lettered(self, letter)
     return []
 
 
-async def _look_nowhere(
+async def _find_nothing(
     self: DeadLetters,
     group_id: str,
     topic: TopicImage,
@@ -68,8 +68,8 @@ MISTAKES = {
             "letters-sent-again-after-a-restart",
             "that a record is in the dead-letter topic is not persisted, and nobody looks there",
             {
-                "kwire.share.leader.share_partition:SharePartition.dead_lettered": _tell_nobody,
-                "kwire.share.leader.dead_letters:DeadLetters._already_there": _look_nowhere,
+                "kwire.share.leader.share_partition:SharePartition.dead_lettered": _without_letter,
+                "kwire.share.leader.dead_letters:DeadLetters._already_there": _find_nothing,
             },
         ),
         Mistake(

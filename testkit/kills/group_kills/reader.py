@@ -1,9 +1,9 @@
-"""A member of the group in a process of its own: reads, tells what it read, and then commits.
+"""A member of the group in a process of its own: reads, reports the read records, and then commits.
 
     python -m testkit.kills.group_kills.reader '{"bootstrap": "...", "group": "g", "topic": "t", "config": {}}'
 
 Each line that it prints is a JSON list: ["read", partition, first offset, last offset]. A line is printed before the
-commit that rests on it, so a commit without its line is a fault of the group.
+commit that follows from it, so a commit without its line is a fault of the group.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def main() -> None:
         while True:
             messages = [it for it in consumer.consume(MOST_AT_ONCE, PATIENCE_S) if it.error() is None]
             if messages:
-                commit(consumer, wanted["topic"], tell(messages))
+                commit(consumer, wanted["topic"], report(messages))
 
 
-def tell(messages: Iterable[Message]) -> dict[int, int]:
+def report(messages: Iterable[Message]) -> dict[int, int]:
     """Prints what was read; returns the next offset of each partition."""
     following: dict[int, int] = {}
     spots = sorted((message.partition() or 0, message.offset() or 0) for message in messages)
@@ -42,7 +42,7 @@ def tell(messages: Iterable[Message]) -> dict[int, int]:
 
 
 def commit(consumer: Consumer, topic: str, following: dict[int, int]) -> None:
-    """A commit that is refused is repeated by whoever reads the records again."""
+    """Commits. If a commit is refused, the next owner of the partitions repeats it."""
     try:
         consumer.commit(
             offsets=[TopicPartition(topic, partition, offset) for partition, offset in following.items()],

@@ -22,7 +22,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from devtools.places import REPOSITORY
 from testkit.basics.waiting import eventually
 from testkit.clients.confluent import producing
-from testkit.clients.transactions.asking import end_offset
+from testkit.clients.transactions.queries import end_offset
 from testkit.kills import harness
 from testkit.kills.complaints import Complaints
 from testkit.kills.group_kills.share_ledger import ShareLedger
@@ -47,7 +47,7 @@ WAYS = (
     "the broker and a share member",
 )
 _OF_MEMBERS = 3
-"""How many of them leave the broker alone."""
+"""The number of the first WAYS that leave the broker alone."""
 
 
 @attrs.define
@@ -55,11 +55,11 @@ class Account(harness.Account):
     records: int = 0
     deliveries: int = 0
     protocols: Counter[str] = attrs.field(factory=Counter)
-    """How many members of each protocol there were."""
+    """The number of members of each protocol."""
     share_deliveries: int = 0
     letters: int = 0
     rejections: int = 0
-    """Those that a member heard of."""
+    """The number of rejections that were confirmed to a member."""
 
     @property
     def progress(self) -> str:
@@ -76,9 +76,9 @@ class Account(harness.Account):
 
 
 class Member:
-    """A reader's process, and the thread that passes what it says to `tell`, line by line."""
+    """A reader's process, and the thread that passes its lines to `report`."""
 
-    def __init__(self, module: str, wanted: Mapping[str, Any], tell: Callable[..., None], *, protocol: str) -> None:
+    def __init__(self, module: str, wanted: Mapping[str, Any], report: Callable[..., None], *, protocol: str) -> None:
         self.protocol = protocol
         self._process = subprocess.Popen(
             [sys.executable, "-m", f"testkit.kills.group_kills.{module}", json.dumps(wanted)],
@@ -87,14 +87,14 @@ class Member:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._listener = threading.Thread(target=self._listen, args=(tell,), daemon=True)
+        self._listener = threading.Thread(target=self._listen, args=(report,), daemon=True)
         self._listener.start()
 
-    def _listen(self, tell: Callable[..., None]) -> None:
+    def _listen(self, report: Callable[..., None]) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             with suppress(json.JSONDecodeError):  # the last line of one that was killed
-                tell(*json.loads(line))
+                report(*json.loads(line))
 
     def check(self) -> None:
         assert self._process.poll() is None, f"a member ended by itself with {self._process.returncode}"
@@ -109,7 +109,7 @@ class Member:
 
 @attrs.define(eq=False)
 class Members:
-    """Of the group, which has the topic's name, and of the share group."""
+    """The members of the group, which has the topic's name, and of the share group."""
 
     bootstrap: str
     topic: str
@@ -118,7 +118,7 @@ class Members:
     ledger: GroupLedger
     share_ledger: ShareLedger
     protocols: Counter[str] = attrs.field(factory=Counter)
-    """How many members of each protocol there were."""
+    """The number of members of each protocol."""
     _of_group: list[Member] = attrs.field(factory=list)
     _of_share: list[Member] = attrs.field(factory=list)
 
@@ -133,7 +133,7 @@ class Members:
         wanted: dict[str, Any] = {"bootstrap": self.bootstrap, "topic": self.topic}
         if protocol == SHARE:
             wanted |= {"group": self.share_group, "seed": self.chance.random()}
-            self._of_share.append(Member("share_reader", wanted, self.share_ledger.tell, protocol=protocol))
+            self._of_share.append(Member("share_reader", wanted, self.share_ledger.note, protocol=protocol))
         else:
             wanted |= {"config": groups.session(self.bootstrap, self.topic, protocol, SESSION_MS)}
             self._of_group.append(Member("reader", wanted, self._read, protocol=protocol))
@@ -163,7 +163,7 @@ class Members:
 
 @contextmanager
 def load(bootstrap: str, topic: str, complaints: Complaints) -> Iterator[Callable[[], int]]:
-    """Sends records until the end; calls tell how many were acknowledged."""
+    """Sends records until the end; calls `report` with the number of acknowledged records."""
     over = threading.Event()
     acknowledged = 0
 

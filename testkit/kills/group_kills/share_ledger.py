@@ -1,13 +1,13 @@
-"""What became of each record of a share group, as its members and the dead-letter topic tell it.
+"""The fate of each record of a share group, from the reports of its members and the dead-letter topic.
 
-A record ends once: it is accepted, or it has failed and lies in the dead-letter topic. So of each record
+A record ends once: it is accepted, or it has failed and is in the dead-letter topic. So of each record
 
 * at most one end was confirmed: one member's accept, or a letter;
-* there is one, unless a member that was killed, or lost its broker, may have accepted it without hearing so;
+* there is one, unless a member that was killed, or lost its broker, may have accepted it without the response;
 * a confirmed rejection left a letter, with the count of that delivery;
-* a letter without a confirmed rejection has the count of a rejection that nobody heard of, or the limit.
+* a letter without a confirmed rejection has the count of a rejection without a response, or the limit.
 
-Without dead letters, as in Apache Kafka 4.3.1, a confirmed rejection is an end, and one that nobody heard of may be.
+Without dead letters, as in Apache Kafka 4.3.1, a confirmed rejection is an end, and one without a response may be.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Ends: TypeAlias = dict[Spot, list[int]]
 
 
 class Letter(NamedTuple):
-    """A record of the dead-letter topic: where the record was that it stands for, and how often that was delivered."""
+    """A record of the dead-letter topic: the position of the original record, and its delivery count."""
 
     spot: Spot
     delivery_count: int
@@ -40,7 +40,7 @@ class Letter(NamedTuple):
 
 @attrs.define(eq=False)
 class ShareLedger:
-    """Members tell it from threads of their own."""
+    """The ledger of a share group. Threads of members write to it."""
 
     has_letters: bool = True
     deliveries: int = 0
@@ -51,13 +51,13 @@ class ShareLedger:
     _said_to_reject: _Ends = attrs.field(factory=lambda: defaultdict(list))
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
-    def tell(self, what: str, partition: int, *words: Sequence[int]) -> None:
+    def note(self, what: str, partition: int, *words: Sequence[int]) -> None:
         """A line of share_reader.py."""
         with self._lock:
             for offset, count, kind in words:
-                self._tell((partition, offset), count, kind, is_confirmed=what == "said")
+                self._note((partition, offset), count, kind, is_confirmed=what == "said")
 
-    def _tell(self, spot: Spot, count: int, kind: int, *, is_confirmed: bool) -> None:
+    def _note(self, spot: Spot, count: int, kind: int, *, is_confirmed: bool) -> None:
         if not is_confirmed:
             self.deliveries += 1
             self.most_deliveries = max(self.most_deliveries, count)
@@ -83,7 +83,7 @@ class ShareLedger:
             ]
 
     def faults(self, letters: Sequence[Letter]) -> list[str]:
-        """What cannot be, whatever was killed, and however it goes on."""
+        """Yields violations, regardless of the kills and of what follows."""
         with self._lock:
             return list(self._faults(letters))
 

@@ -2,9 +2,9 @@
 
     python -m testkit.kills.group_kills.share_reader '{"bootstrap": "...", "group": "g", "topic": "t", "seed": 7}'
 
-Each line that it prints is a JSON list of what it says of records: ["says", partition, [offset, count, kind], ...]
-before it commits that, and the same with "said" when the broker has confirmed it. `count` is how often the record was
-delivered, `kind` what it says.
+Each line that it prints is a JSON list of acknowledgements: ["says", partition, [offset, count, kind], ...] before it
+commits them, and the same with "said" when the broker has confirmed them. `count` is the record's delivery count,
+`kind` the type of the acknowledgement.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LONGEST_HOLD_S = 0.1
 CHANCES = {ACCEPT: 80, RELEASE: 12, REJECT: 8}
 
 Words = Mapping[int, Sequence[tuple[int, int, int]]]
-"""What is said of the records of each partition."""
+"""The results of the records of each partition."""
 
 
 def main() -> None:
@@ -37,9 +37,9 @@ def main() -> None:
         while True:
             words = take(consumer, chance)
             if words:
-                tell("says", words)
+                report("says", words)
                 time.sleep(chance.uniform(0, LONGEST_HOLD_S))
-                tell("said", confirmed(consumer, words))
+                report("said", confirmed(consumer, words))
 
 
 def take(consumer: ShareConsumer, chance: random.Random) -> Words:
@@ -53,7 +53,7 @@ def take(consumer: ShareConsumer, chance: random.Random) -> Words:
 
 
 def confirmed(consumer: ShareConsumer, words: Words) -> Words:
-    """Whatever else becomes of it: the records are delivered again, or their end was not told."""
+    """Returns the confirmed ones. The others are delivered again, or their end was not reported."""
     try:
         outcomes = consumer.commit_sync(COMMITS_WITHIN_S)
     except KafkaException:
@@ -61,7 +61,7 @@ def confirmed(consumer: ShareConsumer, words: Words) -> Words:
     return {it.partition: words[it.partition] for it, error in outcomes.items() if error is None}
 
 
-def tell(what: str, words: Words) -> None:
+def report(what: str, words: Words) -> None:
     for partition, of_partition in words.items():
         line: list[Any] = [what, partition, *of_partition]
         print(json.dumps(line), flush=True)  # noqa: T201 - this is what it is for

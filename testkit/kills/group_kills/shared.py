@@ -11,7 +11,7 @@ from confluent_kafka import Message
 from testkit.basics.waiting import eventually
 from testkit.clients.confluent import reading, take_until
 from testkit.clients.share_consumers import ended, make
-from testkit.clients.transactions.asking import end_offset
+from testkit.clients.transactions.queries import end_offset
 from testkit.kills.group_kills.share_ledger import Letter, ShareLedger
 from testkit.raw import topics
 from testkit.servers.brokers import IS_KAFKA
@@ -69,7 +69,7 @@ class Shared:
         assert not faults, "; ".join(faults[:10])
 
     def letters(self) -> list[Letter]:
-        """What the dead-letter topic has now."""
+        """Returns the records that the dead-letter topic has now."""
         if IS_KAFKA:
             return []
         end = end_offset(self.bootstrap, (self.dead, 0), committed=False)

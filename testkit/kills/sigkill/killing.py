@@ -1,6 +1,6 @@
-"""The ways in which a broker is killed, and the questions that it is asked after each start.
+"""The ways in which a broker is killed, and the checks after each start.
 
-What the questions are sent with has no memory of its own: no leader's epoch, no coordinator, no second try.
+The client of the checks has no state of its own: no leader epoch, no coordinator, no retry.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ LATEST = -1
 START_TAKES_S = 5.0 if IS_KAFKA else 0.35
 """About: a kill during a start is somewhere in it."""
 _CREATE_VERSION, _DELETE_VERSION, _PRODUCE_VERSION, _LIST_VERSION, _FETCH_VERSION = 7, 6, 9, 7, 8
-_LOOKS_AGAIN_WITHIN_S = 0.5
+_ROLL_WITHIN_S = 0.5
 
 
 @attrs.define(eq=False)
 class Stock:
-    """Topics beside those under load, which come and go."""
+    """Topics besides those under load, which are created and deleted."""
 
     name: str
     there: set[str] = attrs.field(factory=set)
@@ -55,7 +55,7 @@ class Stock:
 
 @attrs.define(eq=False)
 class Killer:
-    """Kills `broker` in one of `WAYS`, and asks it what it has kept."""
+    """Kills `broker` in one of `WAYS`, and checks its data."""
 
     broker: RestartableBroker
     spots: list[Spot]
@@ -67,16 +67,16 @@ class Killer:
     # -- ways to be killed; the broker is up before, and is not afterwards
 
     def under_load(self) -> None:
-        """Some time after it has begun to acknowledge again."""
+        """Kills it some time after it has begun to acknowledge again."""
         self._load()
         self._kill_within(0.1)
 
     def at_a_roll(self) -> None:
-        """As soon as a segment is begun, or half a second later when none is."""
+        """Kills it as soon as a segment is begun, or half a second later when none is."""
         self._load()
         folders = [self.broker.data_dir / f"{topic}-{partition}" for topic, partition in self.spots]
         before = _logs(folders)
-        until = time.monotonic() + _LOOKS_AGAIN_WITHIN_S
+        until = time.monotonic() + _ROLL_WITHIN_S
         while _logs(folders) == before and time.monotonic() < until:
             pass  # a pause would miss what is to be met: the moments after a file was made
         self._kill_within(0.001)
@@ -113,7 +113,7 @@ class Killer:
 
     def _kill_over(self, request: ApiMessage, version: int) -> None:
         with RawClient(self.broker.bootstrap) as client:
-            client.ask((request, version))
+            client.send_requests((request, version))
             self._kill_within(0.006)
 
     def _load(self) -> None:
@@ -131,8 +131,8 @@ class Killer:
 
     # -- after a start
 
-    def ask(self) -> None:
-        """What the broker says of itself against what clients were told before."""
+    def check_promises(self) -> None:
+        """Compares the broker's answers with earlier acknowledgements."""
         ledger = self.ledger
         ends = {spot: ledger.end_of(spot) for spot in self.spots}
         commits = ledger.group.known()
@@ -164,7 +164,7 @@ class Killer:
             return eventually(lambda: _led_end(client, spot), f"{spot} has a leader") - 1
 
     def committed(self) -> dict[Spot, int]:
-        """What the group has committed of each partition; -1 for nothing."""
+        """Returns the group's committed offset of each partition; -1 for none."""
         wanted = [
             OffsetFetchRequestTopics(name=topic, partition_indexes=[spot[1] for spot in self.spots if spot[0] == topic])
             for topic in sorted({topic for topic, _ in self.spots})
@@ -233,7 +233,7 @@ def _deletion(name: str) -> DeleteTopicsRequest:
 
 
 def _written(client: RawClient, name: str, index: int) -> bool:
-    """Whether a record was taken; False where the partition is not led yet, as in Apache Kafka for some moments."""
+    """True if a record was appended; False while the partition has no leader, as in Apache Kafka for some moments."""
     data = TopicProduceData(name, partition_data=[PartitionProduceData(index, build_batch([Record(value=b"stock")]))])
     answer = client.call(ProduceRequest(None, -1, 10_000, [data]), _PRODUCE_VERSION)
     error = answer.responses[0].partition_responses[0].error_code
@@ -252,7 +252,7 @@ def _end_offset(client: RawClient, spot: Spot) -> tuple[int, int]:
 
 
 def _led_end(client: RawClient, spot: Spot) -> int:
-    """One more than the end offset, so that an empty log is an answer; 0 where nobody leads the partition yet."""
+    """One more than the end offset, so that an empty log counts as an answer; 0 while the partition has no leader."""
     error, offset = _end_offset(client, spot)
     assert error in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE), error
     return offset + 1 if error == ErrorCode.NONE else 0

@@ -1,8 +1,8 @@
-"""What clients were told, and what the log must be by that.
+"""The acknowledgements, and the log that must follow from them.
 
-Every record names its producer and its place among that producer's records of the partition, so that a log tells by
-itself whether something is missing, came twice or changed places. The ledger knows no client and no broker: tests hand
-it numbers. What is wrong goes into `complaints`.
+Every record names its producer and its number among that producer's records of the partition, so that a log alone shows
+if a record is missing, duplicated or out of order. The ledger has no client and no broker: tests pass it numbers. Its
+findings are in `complaints`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Ledger:
 
     sent: Counter[tuple[Spot, int]] = attrs.field(factory=Counter)
     known: dict[Spot, dict[int, Mark]] = attrs.field(factory=lambda: defaultdict(dict))
-    """What stands at an offset, by what clients were told: it must stand there for ever."""
+    """The records by offset, from acknowledgements: each must stay there for ever."""
     acknowledged: Counter[Spot] = attrs.field(factory=Counter)
     group: GroupLedger = attrs.field(factory=GroupLedger)
     complaints: Complaints = attrs.field(factory=Complaints)
@@ -64,7 +64,7 @@ class Ledger:
     # -- what happens
 
     def next_mark(self, spot: Spot, producer: int) -> Mark:
-        """For a record that is about to be sent."""
+        """Returns the mark of a record that is about to be sent."""
         sequence = self.sent[spot, producer]
         self.sent[spot, producer] = sequence + 1
         return Mark(producer, sequence)
@@ -93,16 +93,16 @@ class Ledger:
     # -- what must be so after a start
 
     def end_of(self, spot: Spot) -> int:
-        """The log cannot end below: clients know of everything up to it."""
+        """Returns the lowest possible end of the log, from acknowledgements."""
         return self._ends[spot]
 
     def check_end(self, spot: Spot, known: int, found: int) -> None:
-        """`known` is what `end_of` said before the broker was asked."""
+        """Checks the log's end. `known` is the result of `end_of` before the request."""
         if found < known:
             self.complain(f"{_text(spot)} ends at {found}, but clients know of records up to {known}")
 
     def check_committed(self, known: Mapping[Spot, int], found: Mapping[Spot, int]) -> None:
-        """`known` is what the group's ledger had before the broker was asked."""
+        """Checks the committed offsets. `known` is the state of the group's ledger before the request."""
         self.complaints.add_all(self.group.lost(known, found))
         self.complaints.add_all(self.group.ahead(found))
 
@@ -117,16 +117,16 @@ class Ledger:
         killed: Collection[int] = (),
         is_consumed: bool = True,
     ) -> int:
-        """Holds a whole partition, with the producers' queues empty, against what was told; returns the records.
+        """Compares a whole partition with the acknowledgements, when the producers' queues are empty; returns the
+        records.
 
-        Of the producers that were `killed` nobody knows how many records they sent. A group has had all records if it
-        `is_consumed`.
+        The number of records of the `killed` producers is unknown. A group has had all records if it `is_consumed`.
         """
         found: dict[int, Mark] = {}
         behind: Counter[int] = Counter()
-        for place, (offset, value) in enumerate(records):
-            if offset != place:
-                self.complain(f"{_text(spot)} has offset {offset} where {place} was to come")
+        for index, (offset, value) in enumerate(records):
+            if offset != index:
+                self.complain(f"{_text(spot)} has offset {offset} where {index} was to come")
             try:
                 mark = found[offset] = Mark.of(value)
             except ValueError as error:

@@ -1,8 +1,8 @@
 """The clients: idempotent producers and the members of a group, each in a thread of its own, all of librdkafka; and the
-one who reads everything back in the end.
+reader of everything in the end.
 
-They see nothing of the kills but lost connections. What is a complaint and what belongs to a broker that goes away is
-decided here; everything else is the ledger's.
+They notice nothing of the kills but lost connections. This module decides which errors are complaints and which belong
+to a broker that is down; the rest is in the ledger.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ OF_A_BROKER_AWAY = {
     KafkaError.NOT_COORDINATOR,
 }
 
-MEMBERS_ARE_TOLD = OF_A_BROKER_AWAY | {
+EXPECTED_MEMBER_ERRORS = OF_A_BROKER_AWAY | {
     # By a classic group that becomes a consumer group while they wait in it: they join again.
     KafkaError.REBALANCE_IN_PROGRESS,
 }
@@ -54,7 +54,7 @@ MEMBERS_ARE_TOLD = OF_A_BROKER_AWAY | {
 
 @attrs.define(eq=False)
 class Load:
-    """All clients of a lap. `seed` makes what they send repeatable; when they send it is the system's to say."""
+    """All clients of a lap. `seed` makes their records repeatable, but not the times."""
 
     bootstrap: str
     spots: Sequence[Spot]
@@ -63,9 +63,9 @@ class Load:
     seed: int
     retry_backoff_max_ms: int = 100
     pause_s: float = PAUSE_S
-    """Of a producer between two handfuls of records, at most."""
+    """The maximum pause of a producer between two small groups of records."""
     sizes: Sequence[tuple[int, int]] = SIZES
-    """From which a record's is drawn: so many bytes at least, and fewer than so many."""
+    """The range of a record's size in bytes; the end is exclusive."""
     _stop_sending: threading.Event = attrs.field(factory=threading.Event)
     _stop_reading: threading.Event = attrs.field(factory=threading.Event)
 
@@ -131,15 +131,15 @@ class Load:
                 size = random_.randrange(*random_.choice(self.sizes))
                 at = random_.randrange(_FILLING_BYTES - size)
                 mark = ledger.next_mark(spot, number)
-                told = partial(self._told, spot, mark)
-                producer.produce(spot[0], mark.value(pool[at : at + size]), partition=spot[1], on_delivery=told)
+                on_delivery = partial(self._on_delivery, spot, mark)
+                producer.produce(spot[0], mark.value(pool[at : at + size]), partition=spot[1], on_delivery=on_delivery)
             producer.poll(0)
             self._stop_sending.wait(random_.random() * self.pause_s)
         left = producer.flush(FLUSH_WITHIN_S)
         if left:
             ledger.complain(f"{left} records of producer {number} were not acknowledged in {FLUSH_WITHIN_S} s")
 
-    def _told(self, spot: Spot, mark: Mark, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, spot: Spot, mark: Mark, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.ledger.complain(f"{spot}: {mark} was refused: {error}")
         else:
@@ -202,7 +202,7 @@ class Load:
                 error = message.error()
                 if error is None:
                     self.ledger.deliver((message.topic(), message.partition()), message.offset(), message.value())
-                elif error.code() not in MEMBERS_ARE_TOLD:
+                elif error.code() not in EXPECTED_MEMBER_ERRORS:
                     self.ledger.complain(f"a member was told {error}")
             if random_.random() < 0.2:
                 self._commit(consumer)

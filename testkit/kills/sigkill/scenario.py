@@ -73,11 +73,11 @@ class Sigkills(Scenario[Account]):
                 WAYS[way](killer)
                 account.records = records + ledger.acknowledged.total()
                 self.broker.start()
-                killer.ask()
+                killer.check_promises()
                 killer.change_stock()
             killer.under_load()
             self.broker.start()
-        killer.ask()
+        killer.check_promises()
         lap.complaints.check()
         # Once more, with nobody there: now the files are as a kill leaves them, and nobody is in doubt of anything.
         self.broker.kill()
@@ -96,7 +96,7 @@ class Sigkills(Scenario[Account]):
             topics.delete(bootstrap, topic)
 
     def _judge(self, killer: Killer, ledger: Ledger) -> None:
-        """Reads everything back, and holds it against what clients were told."""
+        """Reads everything back, and compares it with the responses that clients got."""
         ledger.check_committed(ledger.group.known(), killer.committed())
         for spot in killer.spots:
             end = killer.end_offset(spot)

@@ -16,8 +16,8 @@ import attrs
 from testkit.basics.waiting import eventually
 from testkit.clients.confluent import Acknowledgements, producing
 from testkit.clients.streams import CLASSIC, WordCount
-from testkit.clients.transactions.asking import end_offset
 from testkit.clients.transactions.librdkafka import Confluent
+from testkit.clients.transactions.queries import end_offset
 from testkit.kills import harness
 from testkit.kills.harness import Lap, Scenario
 from testkit.raw import topics
@@ -32,7 +32,7 @@ _PAUSE_S, _FLUSH_WITHIN_S = 0.01, 60.0
 
 @attrs.define(eq=False)
 class Writer:
-    """Writes lines of words until it is told to stop, over any restart, once each."""
+    """Writes lines of words until it is stopped, over any restart, once each."""
 
     bootstrap: str
     topic: str
@@ -56,8 +56,8 @@ class Writer:
             while not self._stop.wait(_PAUSE_S):
                 line = self.random.choices(WORDS, k=3)
                 self.written.update(line)
-                place = self.random.randrange(PARTITIONS)
-                producer.produce(self.topic, " ".join(line).encode(), partition=place, on_delivery=acknowledgements)
+                partition = self.random.randrange(PARTITIONS)
+                producer.produce(self.topic, " ".join(line).encode(), partition=partition, on_delivery=acknowledgements)
                 producer.poll(0)
             left = producer.flush(_FLUSH_WITHIN_S)
         assert left == 0, f"{left} lines were not acknowledged within {_FLUSH_WITHIN_S} s"
@@ -147,5 +147,5 @@ def judge(seen: Iterable[bytes], written: Counter[str]) -> None:
         counts[word].append(int(count))
     for word in counts | written:
         expected = range(1, written[word] + 1)
-        for place, (found, right) in enumerate(zip_longest(counts[word], expected)):
-            assert found == right, f"count {place + 1} of {expected.stop - 1} of {word!r} is {found}, not {right}"
+        for index, (found, right) in enumerate(zip_longest(counts[word], expected)):
+            assert found == right, f"count {index + 1} of {expected.stop - 1} of {word!r} is {found}, not {right}"

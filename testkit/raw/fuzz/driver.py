@@ -26,9 +26,9 @@ PATIENCE_S = 20.0
 MAY_STAY_SILENT = {0, 1}
 """Produce with acks=0 has no answer, and Fetch waits until the next request comes."""
 MAY_WAIT = {11, 14}
-"""JoinGroup and SyncGroup wait for other members, who will not come."""
+"""The APIs whose requests wait for other members, which will not come."""
 BRIEF_PATIENCE_S = 0.1
-"""Then the broker is asked something else, and only what is still unanswered behind that answer waits."""
+"""The pause before another request is sent; only requests that have no answer before its answer count as waiting."""
 SLOWEST_ROUND_S = 20.0
 """A healthy client's round takes milliseconds, and on a busy machine seconds now and then."""
 
@@ -118,7 +118,7 @@ class Fuzzer:
 
 
 class HealthyClient(threading.Thread):
-    """Produces to a topic of its own and reads back what it produced, over and over, until it is told to stop."""
+    """A client that produces to a topic of its own and reads its records back, again and again, until it is stopped."""
 
     def __init__(self, address: str, topic: str) -> None:
         super().__init__(name="healthy client", daemon=True)

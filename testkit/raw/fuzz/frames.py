@@ -1,4 +1,4 @@
-"""What a hostile or broken peer sends: requests bent, cut, lied about, and things that are no requests at all.
+"""The frames of a hostile or broken peer: requests that are changed, cut, or have wrong lengths, and other bytes.
 
 Everything follows from a seed, so that a frame that found something can be made again.
 """
@@ -19,7 +19,7 @@ from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from kwire_protocol.records import Record, build_batch
 
 from testkit.raw.client import framed, request_frame
-from testkit.raw.fuzz.requests import RequestMaker, Surroundings, served_entries, some_batch
+from testkit.raw.fuzz.requests import RequestMaker, TopicNames, served_entries, some_batch
 
 CORRELATION_ID = 0x5EED
 MUTANTS_PER_REQUEST = 3
@@ -50,10 +50,10 @@ class Attack:
 class FrameMaker:
     """An endless, repeatable supply of attacks."""
 
-    def __init__(self, seed: int, surroundings: Surroundings, *, requests_per_version: int = 12) -> None:
+    def __init__(self, seed: int, names: TopicNames, *, requests_per_version: int = 12) -> None:
         self._chance = random.Random(seed)
-        self._surroundings = surroundings
-        maker = RequestMaker(seed + 1, surroundings)
+        self._names = names
+        maker = RequestMaker(seed + 1, names)
         self._requests = [
             request_frame(maker.request(entry, version), version, correlation_id=CORRELATION_ID)
             for entry in served_entries()
@@ -83,7 +83,7 @@ class FrameMaker:
         return Attack("whole", self._chance.choice(self._requests))
 
     def bent(self) -> Attack:
-        """A request with a few bytes changed, left out or put in; its size is right again."""
+        """A request with a few bytes changed, removed or inserted; its size is right again."""
         chance = self._chance
         body = bytearray(chance.choice(self._requests)[4:])
         for _ in range(chance.choice([1, 1, 1, 2, 4])):
@@ -101,7 +101,7 @@ class FrameMaker:
         return Attack("bent", framed(body))
 
     def lying_count(self) -> Attack:
-        """A request with an extreme number written over whatever is at some place behind the header's fixed part."""
+        """A request with an extreme number written over some position after the header's fixed part."""
         chance = self._chance
         body = bytearray(chance.choice(self._requests)[4:])
         extreme = chance.choice(EXTREMES)
@@ -144,7 +144,7 @@ class FrameMaker:
                     struct.pack_into(">h", batch, 21, chance.choice([1, 2, 3, 4, 5, 7, 8, 16, 32, 64, -1]))
         if chance.random() < 0.8:
             batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
-        return Attack("spoilt batch", produce_frame(chance.choice(self._surroundings.topics), bytes(batch)))
+        return Attack("spoilt batch", produce_frame(chance.choice(self._names.topics), bytes(batch)))
 
     def garbage(self) -> Attack:
         data = self._chance.randbytes(self._chance.choice([1, 3, 4, 5, 100, 5000]))

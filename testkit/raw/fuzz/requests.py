@@ -1,7 +1,7 @@
-"""Requests to begin a fuzz with: whole ones of every served API and version, made of values that mean something.
+"""Requests for the start of a fuzz: whole ones of every served API and version, made of meaningful values.
 
-The schemas say which fields there are; what goes into them is chosen by name, half of the time something that a broker
-would accept (a topic that is there, partition 0, a short time to wait) and else the things that break brokers.
+The schemas have the fields. Their values are chosen by name, half of the time values that a broker would accept (an
+existing topic, partition 0, a short time to wait) and else values that break brokers.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ INDEX_NAMES = {"index", "partition", "partition_index", "partition_indexes", "pa
 
 
 @attrs.frozen
-class Surroundings:
-    """What is there to be named: topics, some of which exist, and the ids of those that do."""
+class TopicNames:
+    """The names for requests: topics, some of which exist, and the ids of those that do."""
 
     topics: tuple[str, ...]
     topic_ids: tuple[bytes, ...]
@@ -108,9 +108,9 @@ def some_batch(chance: random.Random) -> bytes:
 class RequestMaker:
     """Makes whole requests; the same seed makes the same ones."""
 
-    def __init__(self, seed: int, surroundings: Surroundings) -> None:
+    def __init__(self, seed: int, names: TopicNames) -> None:
         self._chance = random.Random(seed)
-        self._surroundings = surroundings
+        self._names = names
 
     def request(self, entry: Entry, version: int) -> Any:
         return self._struct(entry, entry.name, version)
@@ -140,7 +140,7 @@ class RequestMaker:
             case "float64":
                 return chance.choice([0.0, -1.0, 1e300])
             case "uuid":
-                return chance.choice((*self._surroundings.topic_ids, bytes(16), chance.randbytes(16)))
+                return chance.choice((*self._names.topic_ids, bytes(16), chance.randbytes(16)))
             case "records":
                 return some_batch(chance) if chance.random() < 0.9 else chance.randbytes(chance.randrange(100))
             case "bytes":
@@ -154,7 +154,7 @@ class RequestMaker:
         chance = self._chance
         unusual = chance.random() < 0.25
         if field.entity_type == "topicName" or field.attribute in ("topic", "topic_name", "resource_name"):
-            return chance.choice(NASTY_NAMES if unusual else self._surroundings.topics)
+            return chance.choice(NASTY_NAMES if unusual else self._names.topics)
         if field.entity_type == "groupId":
             return chance.choice(NASTY_NAMES) if unusual else f"group-{chance.randrange(1000)}"
         if field.attribute == "member_id":

@@ -1,1 +1,1 @@
-"""Every answer of every API, walked over: asked, refused and failed in every way that can be enumerated."""
+"""Every answer of every API: accepted, refused and failed in every way that can be enumerated."""

@@ -1,7 +1,7 @@
 """Requests of every API and version, made from the message definitions.
 
-`usual` has one of everything, named after what is there. `unusual` changes one field at a time: each value that a
-broker may treat in its own way, as far as the field's type and name say.
+`usual` has one element of everything, with existing names. `unusual` changes one field at a time: each value that a
+broker may handle in its own way, as far as it follows from the field's type and name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 TRANSACTIONAL_ID = "transactional"
 MEMBER: Final = "member"
 OWNER: Final = "owner"
-"""Of a delegation token."""
+"""The owner of a delegation token."""
 
 REQUESTS: Final = {it.message.api_key: it for it in ENTRIES if it.message.kind == "request"}
 RESPONSES: Final = {it.message.api_key: it for it in ENTRIES if it.message.kind == "response"}
@@ -37,7 +37,7 @@ CASES: Final[list[tuple[Api, int]]] = [(api, version) for api in APIS.values() f
 
 @attrs.frozen
 class Named:
-    """What is there and has an id that is drawn."""
+    """The existing things with random ids."""
 
     topic_id: bytes
     producer_id: int = 0
@@ -76,7 +76,9 @@ _USUALLY_NOTHING: Final = (
     *("source_topic_regex", "repartition_sink_topics", "repartition_source_topics", "subscribed_topic_regex"),
     *("task_offsets", "task_end_offsets"),
 )
-"""In heartbeats: a member that joins has no tasks, and what Kafka does not support yet is not asked for."""
+"""The fields of heartbeats that stay empty: a member that joins has no tasks, and Kafka does not support all fields
+yet.
+"""
 
 
 @attrs.frozen
@@ -217,7 +219,7 @@ _TEXTS: Final[Mapping[str, Sequence[str]]] = {
 
 
 def usual_values(field: Field, named: Named) -> Sequence[Any]:
-    """Of a field or of an array's elements."""
+    """Returns the usual values of a field or of an array's elements."""
     match field.element:
         case "bool":
             return (False, True)

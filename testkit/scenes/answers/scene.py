@@ -1,4 +1,4 @@
-"""A broker that is asked requests of every kind, in its own process and without sockets.
+"""A broker that gets requests of every kind, in its own process and without sockets.
 
 It has two topics, a group of each kind, a transactional id and a delegation token. Of two other brokers, one leads a
 topic and the other is fenced.
@@ -33,7 +33,7 @@ from testkit.scenes.folder_scene import append
 from testkit.scenes.internal_topics import create_internal_topics
 
 MOST_WAITS: Final = 20
-"""How often a handler is told that its time is over. One that goes on waiting has no answer yet."""
+"""The number of times that a handler's wait times out. One that continues to wait has no answer yet."""
 
 SOMEBODY: Final = Requester(Principal("User", "somebody"), "host")
 SETTINGS: Final = (
@@ -72,21 +72,21 @@ class Refuser:
 
     refused: frozenset[tuple[Operation, ResourceType]] | None = frozenset()
     """None: all."""
-    asked: set[tuple[Operation, ResourceType]] = attrs.field(factory=set)
+    checked: set[tuple[Operation, ResourceType]] = attrs.field(factory=set)
     allows_all: bool = False
 
     def allows(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         return self.allows_any(requester, operation, resource_type)
 
     def allows_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
-        self.asked.add((operation, resource_type))
+        self.checked.add((operation, resource_type))
         return self.refused is not None and (operation, resource_type) not in self.refused
 
     def granted(self, requester: Requester, operation: Operation) -> frozenset[str | bytes]:
         return frozenset()
 
     def grant(self, requester: Requester, operation: Operation, topic: str | bytes) -> None:
-        """It is asked each time."""
+        """Does nothing, so that each check is made."""
 
 
 @attrs.define(eq=False)
@@ -95,8 +95,8 @@ class Scene:
     clock: FakeClock
     named: Named
 
-    def ask(self, api: Api, version: int, request: Any) -> Any:
-        """What a client reads: the answer, or None if there is none (yet), or if the connection is closed."""
+    def send(self, api: Api, version: int, request: Any) -> Any:
+        """Returns the decoded answer; None if there is none (yet), or if the connection is closed."""
         handle = api.handler(self.broker)
         sent = Writer()
         request.write(sent, version)
@@ -187,6 +187,6 @@ def opened() -> Iterator[Scene]:
         api = next(it for it in APIS.values() if it.name == f"{kind}_group_heartbeat")
         request = usual(api, api.versions[-1], named)
         request.group_id = kind
-        assert scene.ask(api, api.versions[-1], request).error_code == 0
+        assert scene.send(api, api.versions[-1], request).error_code == 0
     yield scene
     broker.close()

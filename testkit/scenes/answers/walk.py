@@ -1,11 +1,11 @@
-"""A walk over every answer: each API in each version, asked and refused in every way that can be enumerated.
+"""A walk over every answer: each API in each version, requested and refused in every way that can be enumerated.
 
 * asked: the usual request, and each that differs from it in one field;
-* denied: the same, of a client that may do nothing;
-* one right lacking: the usual request, of a client that lacks one of the rights that the handler was seen to ask for;
-* failed: the usual request, while a function that it was seen to call, and that can raise KafkaError, does so.
+* denied: the same, of a client that has no permissions;
+* one right lacking: the usual request, of a client that lacks one of the permissions that the handler has checked;
+* failed: the usual request, while a function that it has called, and that can raise KafkaError, does so.
 
-So nobody has to think of a new API, a new version, a new check or a new error here.
+So a new API, a new version, a new check or a new error is covered without a change here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NOTHING_SAYS_SO: Final = {
     "list_groups": range(6),
     "list_transactions": range(3),
 }
-"""Versions in which an answer to somebody who may do nothing is empty, and has no error: Kafka's is the same."""
+"""Versions in which an answer to a client without permissions is empty, and has no error: Kafka's is the same."""
 
 NOT_SET: Final[dict[str, dict[FieldPath, str]]] = {
     "fetch": {
@@ -74,25 +74,27 @@ NOT_SET: Final[dict[str, dict[FieldPath, str]]] = {
         ("groups", "topology_description_status"): "for include_topology_description, since v1",
     },
 }
-"""Fields that cannot be written in some versions, and that the walk never saw in others, with the reason.
+"""Fields that cannot be written in some versions, and that the walk never saw in others, with the reason. If kwire sets
+one of them, the walk must cover it.
 
-Whoever lets kwire set one of them has to let the walk see it."""
+Whoever lets kwire set one of them has to let the walk see it.
+"""
 
 INJECTED: Final = ErrorCode.UNKNOWN_SERVER_ERROR
-Place = tuple[str, int]
+Function = tuple[str, int]
 """A function: its file, and its first line."""
 
 
 @attrs.define
 class Walk:
-    """What came of it. `answers` counts them by kind."""
+    """The results of the walk. `answers` counts them by kind."""
 
     api: Api
     answers: Counter[str] = attrs.field(factory=Counter)
     unwritten: list[str] = attrs.field(factory=list)
-    """What could not be written."""
+    """The messages that could not be written."""
     silent: set[int] = attrs.field(factory=set)
-    """Versions in which who may do nothing is told of no error."""
+    """Versions in which a client without permissions gets no error."""
     seen: set[FieldPath] = attrs.field(factory=set)
     """Fields of answers that had another value than the default."""
 
@@ -102,32 +104,32 @@ class Walk:
         return self
 
     def _version(self, version: int) -> None:
-        asked: set[Any] = set()
+        checked: set[Any] = set()
         with opened() as scene:
             for request in self._requests(scene, version):
                 scene.broker.authorization.authorizer = refuser = Refuser()
-                self._ask(scene, version, request, "asked")
-                asked |= refuser.asked
+                self._send(scene, version, request, "asked")
+                checked |= refuser.checked
         with opened() as scene:
             scene.broker.authorization.authorizer = Refuser(None)
-            answers = [self._ask(scene, version, request, "denied") for request in self._requests(scene, version)]
+            answers = [self._send(scene, version, request, "denied") for request in self._requests(scene, version)]
             if not error_codes(answers[0]) - {ErrorCode.NONE}:
                 self.silent.add(version)
-            for right in sorted(asked):
+            for right in sorted(checked):
                 scene.broker.authorization.authorizer = Refuser(frozenset({right}))
-                self._ask(scene, version, usual(self.api, version, scene.named), "one right lacking")
+                self._send(scene, version, usual(self.api, version, scene.named), "one right lacking")
             scene.broker.authorization.authorizer = Refuser()
-            for place in sorted(self._called(scene, version)):
-                self._fail(scene, version, place)
+            for function in sorted(self._called(scene, version)):
+                self._fail(scene, version, function)
 
     def _requests(self, scene: Scene, version: int) -> Iterator[Any]:
         yield usual(self.api, version, scene.named)
         for _, request in unusual(self.api, version, scene.named):
             yield request
 
-    def _ask(self, scene: Scene, version: int, request: Any, kind: str) -> Any:
+    def _send(self, scene: Scene, version: int, request: Any, kind: str) -> Any:
         try:
-            answer = scene.ask(self.api, version, request)
+            answer = scene.send(self.api, version, request)
         except UnsupportedField as error:
             self.unwritten.append(f"v{version}, {kind}: {error}: {request!r:.200}")
             return None
@@ -136,26 +138,26 @@ class Walk:
             self.seen |= set(_filled(RESPONSES[self.api.key], answer))
         return answer
 
-    def _called(self, scene: Scene, version: int) -> set[Place]:
+    def _called(self, scene: Scene, version: int) -> set[Function]:
         """The functions that can raise KafkaError and that the usual request calls."""
-        called: set[Place] = set()
+        called: set[Function] = set()
 
         def note(frame: FrameType, event: str, _: object) -> None:
-            if event == "call" and (place := _place(frame)) in raisers():
-                called.add(place)
+            if event == "call" and (function := _function_of(frame)) in raisers():
+                called.add(function)
 
-        _profiled(note, lambda: scene.ask(self.api, version, usual(self.api, version, scene.named)))
+        _profiled(note, lambda: scene.send(self.api, version, usual(self.api, version, scene.named)))
         return called
 
-    def _fail(self, scene: Scene, version: int, place: Place) -> None:
+    def _fail(self, scene: Scene, version: int, function: Function) -> None:
         def fail(frame: FrameType, event: str, _: object) -> None:
-            if event == "call" and _place(frame) == place:
+            if event == "call" and _function_of(frame) == function:
                 sys.setprofile(None)
                 raise KafkaError(INJECTED)
 
         request = usual(self.api, version, scene.named)
         with suppress(KafkaError):  # a function that catches its own errors, and has no caller that does
-            _profiled(fail, lambda: self._ask(scene, version, request, "failed"))
+            _profiled(fail, lambda: self._send(scene, version, request, "failed"))
 
 
 def _profiled(function: Callable[[FrameType, str, Any], None], do: Callable[[], object]) -> None:
@@ -167,7 +169,7 @@ def _profiled(function: Callable[[FrameType, str, Any], None], do: Callable[[], 
         sys.setprofile(before)
 
 
-def _place(frame: FrameType) -> Place:
+def _function_of(frame: FrameType) -> Function:
     code = frame.f_code
     return code.co_filename, code.co_firstlineno
 
@@ -206,10 +208,10 @@ def _filled(entry: Entry, answer: Any, above: FieldPath = (), struct: str = "") 
 
 
 @cache
-def raisers() -> frozenset[Place]:
-    """Of the broker's code."""
+def raisers() -> frozenset[Function]:
+    """Returns the functions of the broker's code that raise KafkaError."""
     root = Path(kwire.__file__).parent
-    found: set[Place] = set()
+    found: set[Function] = set()
     for path in root.rglob("*.py"):
         if "tests" not in path.relative_to(root).parts:
             tree = ast.parse(path.read_text(encoding="utf-8"))

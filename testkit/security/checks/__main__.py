@@ -1,4 +1,4 @@
-"""The command: breaks checks, one at a time, and tells which of them no test has noticed."""
+"""The command: breaks checks, one at a time, and reports those that no test has noticed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Outcome(Enum):
 
 
 def tested_without(room: Room, check: Check) -> tuple[Outcome, str]:
-    """And what pytest printed."""
+    """Returns True if the tests pass without the check, and the output of pytest."""
     outcome, printed = Outcome.GREEN, ""
     for tests in (room.own_tests(check), room.tests):
         if tests and outcome is Outcome.GREEN:

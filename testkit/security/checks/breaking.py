@@ -62,13 +62,13 @@ class _Loader(SourceFileLoader):
         self._check = check
 
     def get_code(self, fullname: str) -> CodeType:
-        """Not of a file that was compiled before."""
+        """Returns the code of the broken source, never that of a .pyc file."""
         source = self.get_data(self.path).decode()
         return compile(broken(self._check, source), self.path, "exec", dont_inherit=True)
 
 
 def granting(selection: Any, *args: Any, **kwargs: Any) -> Any:
-    """What `selection` returns where everybody may do everything."""
+    """Returns the result of `selection` with all permissions."""
     from kwire.security.authorizer import AllowAll
 
     authorization = selection.__self__

@@ -7,11 +7,11 @@
     raise Refused                   at the end of a function: as if it ended there
     except (A, B): raise Refused    two checks: as if A, or B, were not caught
     min(a, b)                       two checks: as if one of the bounds were not there
-    check_name(name)                as if it were not asked; so are all functions that are named check...
+    check_name(name)                as if it were not called; so are all functions that are named check...
     compare_digest(one, other)      as if they were the same
-    authorization.allows(...)       in handlers, where only what asks the authorizer counts: as if it allowed everything
+    authorization.allows(...)       in handlers, where only calls of the authorizer count: as if it allowed everything
 
-A check is known by its file, its function and its text, so it keeps its name when lines move.
+A check is identified by its file, its function and its text, so it keeps its name when lines move.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Final
 import attrs
 
 LOGINS: Final = frozenset(("sasl_handshake.py", "sasl_authenticate.py"))
-"""Handlers that refuse on their own: a client that logs in has no principal to ask the authorizer about."""
+"""Handlers that refuse on their own: a client that logs in has no principal for the authorizer."""
 DECIDING: Final = LOGINS.union(("access", "acls", "quotas", "oauth", "throttling.py"))
 """Folders and files whose code answers questions, where others refuse: there `if ...: return` is a check, too, and so
 are each condition of `return a and b` and each error of `except ...: return`."""
-ASKS: Final = frozenset(("check", "check_configs"))
-"""What handlers ask the authorizer by: these raise a refusal,"""
+CHECK_METHODS: Final = frozenset(("check", "check_configs"))
+"""The methods of the authorizer that handlers call: these raise a refusal,"""
 QUESTIONS: Final = frozenset(("allows", "allows_any"))
-"""these say yes or no,"""
+"""these return True or False,"""
 SELECTIONS: Final = frozenset(("divided", "finder", "cluster_operations", "operations"))
 """and these return what is allowed. All are methods of an `Authorization`."""
 GRANTING: Final = "testkit.security.checks.breaking:granting"
@@ -98,34 +98,34 @@ def _statements_and_calls(node: ast.AST, function: str) -> Iterator[tuple[str, a
 
 def _checks_at(node: ast.AST, path: str) -> Iterator[tuple[ast.AST, ast.AST, ast.AST]]:
     """Each check, what stands there when it is broken, and what it is called by."""
-    places = PurePosixPath(path).parts
-    asks = "handlers" in places and places[-1] not in LOGINS
+    parts = PurePosixPath(path).parts
+    is_handler = "handlers" in parts and parts[-1] not in LOGINS
     match node:
-        case ast.Expr(value=ast.Call(func=called)) if asks and _name(called) in ASKS:
+        case ast.Expr(value=ast.Call(func=called)) if is_handler and _name(called) in CHECK_METHODS:
             yield node, ast.Pass(), node
-        case ast.Call(func=called) if asks and _name(called) in QUESTIONS:
+        case ast.Call(func=called) if is_handler and _name(called) in QUESTIONS:
             yield node, ast.Constant(True), node
         case ast.Call(func=called, args=arguments) if (
-            asks and _name(called) in SELECTIONS and isinstance(called, ast.Attribute)
+            is_handler and _name(called) in SELECTIONS and isinstance(called, ast.Attribute)
         ):
             yield node, ast.Call(_granting(), [called, *arguments], node.keywords), node
-        case ast.If(test=test, body=[*_, ast.Raise()]) if not asks:
+        case ast.If(test=test, body=[*_, ast.Raise()]) if not is_handler:
             yield from _conditions(test)
-        case ast.FunctionDef(body=[*_, ast.Raise(exc=ast.Call(func=raised)) as last]) if not asks:
+        case ast.FunctionDef(body=[*_, ast.Raise(exc=ast.Call(func=raised)) as last]) if not is_handler:
             if _name(raised) != "AssertionError":  # it is for who reads the code
                 yield last, ast.Pass(), last
-        case ast.Expr(value=ast.Call(func=called)) if not asks and _name(called).lstrip("_").startswith("check"):
+        case ast.Expr(value=ast.Call(func=called)) if not is_handler and _name(called).lstrip("_").startswith("check"):
             yield node, ast.Pass(), node
-        case ast.If(test=test, body=[*_, ast.Return()]) if DECIDING.intersection(places):
+        case ast.If(test=test, body=[*_, ast.Return()]) if DECIDING.intersection(parts):
             yield from _conditions(test)
-        case ast.ExceptHandler(type=ast.expr() as caught, body=[*_, ast.Raise()]) if not asks:
+        case ast.ExceptHandler(type=ast.expr() as caught, body=[*_, ast.Raise()]) if not is_handler:
             yield from _errors(caught)
-        case ast.ExceptHandler(type=ast.expr() as caught, body=[*_, ast.Return()]) if DECIDING.intersection(places):
+        case ast.ExceptHandler(type=ast.expr() as caught, body=[*_, ast.Return()]) if DECIDING.intersection(parts):
             yield from _errors(caught)
-        case ast.Return(value=ast.BoolOp(op=ast.And(), values=conditions)) if DECIDING.intersection(places):
+        case ast.Return(value=ast.BoolOp(op=ast.And(), values=conditions)) if DECIDING.intersection(parts):
             for condition in conditions:
                 yield condition, ast.Constant(True), condition
-        case ast.Call(func=ast.Name("min") as called, args=[_, _, *_] as bounds, keywords=[]) if not asks:
+        case ast.Call(func=ast.Name("min") as called, args=[_, _, *_] as bounds, keywords=[]) if not is_handler:
             for bound in bounds:
                 rest = [it for it in bounds if it is not bound]
                 instead = ast.Call(called, rest, []) if len(rest) > 1 else rest[0]

@@ -1,4 +1,4 @@
-"""Where checks are looked for, the tests that have to notice when one is broken, and checks that no test can see."""
+"""The modules with checks, the tests that have to notice when one is broken, and checks that no test can notice."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Room:
     tests: tuple[str, ...]
 
     def files(self) -> Iterator[Path]:
-        place = REPOSITORY / self.path
-        yield from [place] if place.is_file() else sorted(place.rglob("*.py"))
+        path = REPOSITORY / self.path
+        yield from [path] if path.is_file() else sorted(path.rglob("*.py"))
 
     def own_tests(self, check: Check) -> list[str]:
         """Those whose names have the name of the check's module: they are quick, and most likely to notice."""
         pattern = f"test_*{PurePosixPath(check.path).stem}*.py"
-        places = [REPOSITORY / it for it in self.tests]
-        files = [file for it in places for file in ([it] if it.is_file() else sorted(it.rglob("test_*.py")))]
+        paths = [REPOSITORY / it for it in self.tests]
+        files = [file for it in paths for file in ([it] if it.is_file() else sorted(it.rglob("test_*.py")))]
         return [file.relative_to(REPOSITORY).as_posix() for file in files if file.match(pattern)]
 
 
@@ -102,7 +102,7 @@ UNSEEN: Final = {
         "it saves work: what is not remembered is decided again, by the same ACLs"
     ),
 }
-"""By name, why no test turns red without the check."""
+"""The reason why no test fails without the check, by its name."""
 
 
 def all_checks() -> Iterator[tuple[Room, Check]]:

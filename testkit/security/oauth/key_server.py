@@ -1,4 +1,4 @@
-"""A server of keys for tests, in a thread: whatever bytes it is given, and then perhaps silence."""
+"""A server of keys for tests, in a thread: it sends the bytes of the test, and then perhaps nothing."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ def response(body: bytes, status: str = "200 OK", headers: str = "") -> bytes:
 
 @attrs.define(eq=False)
 class KeyServer:
-    """`answers` are sent one for each connection, the last one again and again. `requests` is what was asked."""
+    """A server. `answers` are sent one for each connection, the last one again and again. `requests` are those
+    received.
+    """
 
     port: int
     answers: list[bytes]
     closes: bool
-    """Whether it closes a connection after the answer; otherwise it keeps silent until the client goes."""
+    """True if it closes a connection after the answer; otherwise it waits until the client does."""
     requests: list[bytes] = attrs.Factory(list)
-    asked: threading.Semaphore = attrs.Factory(lambda: threading.Semaphore(0))
+    request_received: threading.Semaphore = attrs.Factory(lambda: threading.Semaphore(0))
 
     def url(self, scheme: str = "http", path: str = "/keys?format=jwks") -> str:
         return f"{scheme}://localhost:{self.port}{path}"
@@ -67,7 +69,7 @@ def _answer(server: KeyServer, sock: socket.socket) -> None:
             return
         request += data
     server.requests.append(request)
-    server.asked.release()
+    server.request_received.release()
     sock.sendall(server.answers.pop(0) if len(server.answers) > 1 else server.answers[0])
     if not server.closes:
         while sock.recv(4096):

@@ -51,7 +51,7 @@ def trusted(name: str = "one") -> str:
 
 
 def server_settings(**changed: Any) -> TlsSettings:
-    """A server for HOST, who trusts the authority "one"."""
+    """The settings of a server for HOST that trusts the authority "one"."""
     return attrs.evolve(settings_of(issued(HOST, name="server")), **changed)
 
 
@@ -66,7 +66,7 @@ def settings_of(certificate: Issued | None, by: str = "one") -> TlsSettings:
 
 
 def client_settings(name: str | None = None, by: str = "one") -> TlsSettings:
-    """A client who trusts the authority "one", with a certificate if there is a name."""
+    """The settings of a client that trusts the authority "one", with a certificate if there is a name."""
     return attrs.evolve(
         settings_of(None if name is None else issued("client.invalid", name=name, by=by)),
     )

@@ -46,7 +46,7 @@ batches = st.lists(st.tuples(offsets, offsets, st.sampled_from([0, 2, 4]), st.in
 errors = st.sampled_from([E.NONE] * 12 + [E.NOT_LEADER_OR_FOLLOWER, E.NOT_ENOUGH_REPLICAS])
 
 
-TOLD = {
+ANSWERS = {
     E.NONE: E.NONE,
     E.NOT_LEADER_OR_FOLLOWER: E.NOT_COORDINATOR,
     E.NOT_ENOUGH_REPLICAS: E.COORDINATOR_NOT_AVAILABLE,
@@ -96,7 +96,7 @@ class ShareStateMachine(RuleBasedStateMachine):
             refusal = E.UNKNOWN_TOPIC_OR_PARTITION
         self.fails(error)
         answer = self.driver.initialize(key, state_epoch=state_epoch, start_offset=start_offset)
-        assert answer is (refusal or TOLD[error])
+        assert answer is (refusal or ANSWERS[error])
         if refusal is E.NONE and error is E.NONE:
             new = Expected(state_epoch, start_offset, 0 if start_offset != -1 else -1, highest_state_epoch=state_epoch)
             if before is not None:
@@ -115,7 +115,7 @@ class ShareStateMachine(RuleBasedStateMachine):
         self.fails(error)
         result = self.driver.read(key, leader_epoch)
         self.driver.append_error = E.NONE
-        assert result.error_code == (refusal or (TOLD[error] if is_new else E.NONE))
+        assert result.error_code == (refusal or (ANSWERS[error] if is_new else E.NONE))
         if result.error_code == E.NONE:
             assert expected is not None
             assert (result.state_epoch, result.start_offset) == (expected.state_epoch, expected.start_offset)
@@ -160,7 +160,7 @@ class ShareStateMachine(RuleBasedStateMachine):
             complete=complete,
         )
         self.driver.append_error = E.NONE
-        assert answer is (refusal or TOLD[error])
+        assert answer is (refusal or ANSWERS[error])
         if answer is not E.NONE:
             return
         assert expected is not None
@@ -183,7 +183,7 @@ class ShareStateMachine(RuleBasedStateMachine):
         if not is_known:
             assert answer is E.UNKNOWN_TOPIC_OR_PARTITION
         elif key in self.expected:
-            assert answer is TOLD[error]
+            assert answer is ANSWERS[error]
             if answer is E.NONE:
                 del self.expected[key]
         else:
@@ -213,7 +213,7 @@ class ShareStateMachine(RuleBasedStateMachine):
 
     @rule()
     def nothing_happens_for_long(self) -> None:
-        """Then all that is not needed is gone, and nothing happens any more."""
+        """Checks that unneeded states are deleted, and that the coordinator then does nothing more."""
         self.driver.advance(3 * max(COLD_MS, PRUNE_MS))
         for key in [key for key in self.expected if key.topic_id not in self.driver.topics]:
             del self.expected[key]
@@ -223,7 +223,7 @@ class ShareStateMachine(RuleBasedStateMachine):
             assert state.written_ms > state.created_ms, "it was not recorded again"
 
     def needed_from(self) -> int:
-        """Where the log has to begin: the oldest of the last snapshots, or the last tombstone."""
+        """Returns the lowest needed offset of the log: the oldest of the last snapshots, or the last tombstone."""
         last: dict[SharePartitionKey, int] = {}
         tombstone = 0
         for offset, record in enumerate(self.driver.history):
@@ -298,7 +298,7 @@ class ShareStateMachine(RuleBasedStateMachine):
         replayed, live = self.driver.replayed()._entries, self.driver.shard._entries
         assert replayed.keys() == live.keys()
         updates: Counter[SharePartitionKey] = Counter()
-        """Since each one's last snapshot."""
+        """The number of updates since each one's last snapshot."""
         for change in self.driver.changes():
             updates[change.key] = updates[change.key] + 1 if isinstance(change, Update) else 0
         for key, entry in live.items():

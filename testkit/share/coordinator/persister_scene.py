@@ -17,7 +17,7 @@ from kwire.runtime.futures import Future, begun
 from kwire.share.coordinator.persister import CoordinatorPersister
 from kwire.share.coordinator.state import ShareState, StateBatch
 from testkit.basics.futures import at_once
-from testkit.cluster.asking_each_other import Asked, AskingCluster, FakePeers
+from testkit.cluster.connected_cluster import ConnectedCluster, FakePeers, InFlightRequest
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ BATCH = StateBatch(0, 4, 2, 1)
 class Scene:
     """Node 1 coordinates all share-partitions. Topic `t` has 20 partitions."""
 
-    cluster: AskingCluster
+    cluster: ConnectedCluster
     topic_id: Uuid
 
     def persister(self, node_id: int) -> CoordinatorPersister:
@@ -69,14 +69,14 @@ class Scene:
         return begun(self.persister(node_id).read("g", self.topic_id, partition, leader_epoch))
 
     def run(self, node_id: int, coroutine: Coroutine[Any, None, T]) -> T:
-        """Delivers what it asks."""
+        """Runs a call of the persister, and delivers its requests."""
         future = begun(coroutine)
         self.cluster.deliver_all()
         assert future.is_set
         return future.value.unwrap()
 
-    def partitions_of(self, asked: Asked) -> list[int]:
-        (topic,) = asked.request.topics
+    def partitions_of(self, sent: InFlightRequest) -> list[int]:
+        (topic,) = sent.request.topics
         return [data.partition for data in topic.partitions]
 
     def pass_pause(self) -> None:
@@ -91,14 +91,14 @@ class Scene:
         self.settle()
 
     def settle(self) -> None:
-        """What the runtimes' tasks do."""
+        """Runs the tasks of the runtimes."""
         for broker in self.cluster.brokers.values():
             runtime = broker.share_state.runtime
             runtime.settle()
             runtime._advance(0, Slice(broker.clock, 1_000))
 
 
-def started(cluster: AskingCluster, node_id: int) -> Broker:
+def started(cluster: ConnectedCluster, node_id: int) -> Broker:
     broker = cluster.start(node_id, *SETTINGS)
     assert isinstance(broker.persister, CoordinatorPersister)
     peers: Any = FakePeers(cluster)

@@ -1,6 +1,6 @@
 """A driver for the share coordinator's machine without a loop, a log file or a clock.
 
-Time is a number that a test moves, topics are what the test says, and the log is a list. `append_error` makes the next
+Time is a number that a test moves, topics come from the test, and the log is a list. `append_error` makes the next
 append fail, `prune_fails` the next prune. Every reply is checked to be the only one to its token, and to be one that
 the wire can carry.
 """
@@ -61,7 +61,7 @@ class ShardDriver:
         return list(enumerate(self.history))[self.log_start :]
 
     def changes(self) -> list[Change]:
-        """What the records of the log say."""
+        """Returns the changes in the records of the log."""
         found = [read_record(*record) for _, record in self.log]
         return [change for change in found if change is not None]
 
@@ -119,10 +119,10 @@ class ShardDriver:
 
     # Requests
 
-    def ask(self, kind: Kind, key: SharePartitionKey, asked: Any) -> Result:
+    def send(self, kind: Kind, key: SharePartitionKey, requested: Any) -> Result:
         token = object()
         self.tokens.add(token)
-        self.run(getattr(self.shard, kind.name)(key, asked, token, now=self.now))
+        self.run(getattr(self.shard, kind.name)(key, requested, token, now=self.now))
         result = self.replies[token]
         response = kind.response({key.topic_id: {key.partition: result}})
         response.write(Writer(), response.versions[-1])
@@ -131,11 +131,11 @@ class ShardDriver:
         return result
 
     def initialize(self, key: SharePartitionKey = KEY, *, state_epoch: int = 0, start_offset: int = 0) -> ErrorCode:
-        asked = initializing.PartitionData(key.partition, state_epoch, start_offset)
-        return ErrorCode(self.ask(INITIALIZE, key, asked).error_code)
+        requested = initializing.PartitionData(key.partition, state_epoch, start_offset)
+        return ErrorCode(self.send(INITIALIZE, key, requested).error_code)
 
     def read(self, key: SharePartitionKey = KEY, leader_epoch: int = -1) -> reading.PartitionResult:
-        result = self.ask(READ, key, reading.PartitionData(key.partition, leader_epoch))
+        result = self.send(READ, key, reading.PartitionData(key.partition, leader_epoch))
         assert isinstance(result, reading.PartitionResult)
         return result
 
@@ -148,7 +148,7 @@ class ShardDriver:
         start_offset: int = -1,
         complete: int = 0,
     ) -> ErrorCode:
-        asked = writing.PartitionData(
+        requested = writing.PartitionData(
             key.partition,
             state_epoch,
             leader_epoch,
@@ -156,13 +156,13 @@ class ShardDriver:
             complete,
             [writing.StateBatch(*batch) for batch in batches],
         )
-        return ErrorCode(self.ask(WRITE, key, asked).error_code)
+        return ErrorCode(self.send(WRITE, key, requested).error_code)
 
     def delete(self, key: SharePartitionKey = KEY) -> ErrorCode:
-        return ErrorCode(self.ask(DELETE, key, deleting.PartitionData(key.partition)).error_code)
+        return ErrorCode(self.send(DELETE, key, deleting.PartitionData(key.partition)).error_code)
 
     def summary(self, key: SharePartitionKey = KEY) -> summarizing.PartitionResult:
-        result = self.ask(SUMMARIZE, key, summarizing.PartitionData(key.partition, 0))
+        result = self.send(SUMMARIZE, key, summarizing.PartitionData(key.partition, 0))
         assert isinstance(result, summarizing.PartitionResult)
         return result
 
@@ -177,5 +177,5 @@ class ShardDriver:
         ]
 
     def stored(self, key: SharePartitionKey = KEY) -> StoredState:
-        """What a restart would find."""
+        """Returns the state after a restart."""
         return self.replayed()._entries[key].state

@@ -68,7 +68,7 @@ class DeadLetterScene:
         assert result.error_code == 0, result.error_message
 
     def lead(self, leads: bool) -> None:
-        """Whether the broker leads the dead-letter topic; else it does not know that it does not."""
+        """True if the broker leads the dead-letter topic. If False, its metadata still has it as the leader."""
         partition = self.group.broker.partitions.find(DLQ, 0)
         leader = attrs.evolve(self.group.server.partition.role, leader_epoch=partition.role.leader_epoch + 1)
         partition.take_role(leader if leads else Follower(leader_id=2, leader_epoch=leader.leader_epoch))
@@ -85,7 +85,7 @@ class DeadLetterScene:
         return [record for _, piece in log.batches() for record in iter_records(piece.read())]
 
     async def settled(self) -> ShareState:
-        """What is stored when nothing is being copied or written."""
+        """Returns the stored state when nothing is being copied or written."""
         await trio.testing.wait_all_tasks_blocked()
         return await self.group.stored()
 

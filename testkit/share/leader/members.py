@@ -42,7 +42,7 @@ async def finished(coroutine: Coroutine[Future[Any], None, T]) -> T:
 
 
 async def initialize(broker: Broker, *, start_offset: int = 0, topic: str = "t", state_epoch: int = 0) -> None:
-    """What the group's coordinator does when a member subscribes."""
+    """Initializes the state, as the group's coordinator does when a member subscribes."""
     await finished(broker.share_state.runtime.topic.ensure())
     image = broker.metadata.image.topics[topic]
     partitions = [(index, state_epoch, start_offset) for index in range(len(image.partitions))]
@@ -85,7 +85,7 @@ class Member(ShareRequests):
         return await self.answer()
 
     async def get(self, **options: Any) -> Acquired:
-        """What it acquires of partition 0."""
+        """Returns the acquired records of partition 0."""
         answer = await self.fetch(**options)
         assert answer.error_code == 0, answer.error_code
         return acquired(answer)
@@ -158,7 +158,7 @@ def serve(
     settings: Sequence[str] = (),
     disks: Mapping[str, Disk] | None = None,
 ) -> None:
-    """As `with_server`; the work of its threads takes no time, or locks would end meanwhile."""
+    """Serves like `with_server`; the work of its threads takes no time, or locks would end meanwhile."""
     with pytest.MonkeyPatch.context() as patch:
         threads = Threads(workers.run)
         patch.setattr(workers, "run", threads.run)

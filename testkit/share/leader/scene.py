@@ -1,4 +1,4 @@
-"""A share partition with a clock, and what it asked for, for tests that tell one story."""
+"""A share partition with a clock, and its requested effects, for tests of one sequence of events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Scene:
     partition: SharePartition
     now_ms: int = 0
     writes: list[Write] = attrs.field(factory=list)
-    """Not answered yet."""
+    """The writes without an answer."""
     answers: list[ErrorCode] = attrs.field(factory=list)
     letters: list[DeadLetter] = attrs.field(factory=list)
     wakes: int = 0
@@ -62,13 +62,15 @@ class Scene:
         return [(first, last, delivery_count) for first, last, delivery_count in acquired]
 
     def acknowledge(self, member: str, *batches: tuple[int, int, int | Sequence[int]], may_renew: bool = True) -> None:
-        """With one type for all, or one for each; the write is left open."""
-        asked = [
+        """Acknowledges with one type for all, or one for each; the write is left open."""
+        acknowledgements = [
             AcknowledgementBatch(first, last, [kind] if isinstance(kind, int) else kind)
             for first, last, kind in batches
         ]
         self.follow(
-            self.partition.acknowledge(next(self._tokens), member, asked, may_renew=may_renew, now_ms=self.now_ms)
+            self.partition.acknowledge(
+                next(self._tokens), member, acknowledgements, may_renew=may_renew, now_ms=self.now_ms
+            )
         )
 
     def answer(self, error: ErrorCode = ErrorCode.NONE, at: int = 0) -> Write:

@@ -28,19 +28,19 @@ DONE = (ACKNOWLEDGED, ARCHIVED)
 @attrs.define
 class Record:
     bounds: tuple[int, int]
-    """Of its batch in flight."""
+    """The first and last offset of its batch in flight."""
     state: RecordState
     count: int
     member: str | None = None
     until_ms: int = 0
     token: object = None
-    """Of the write that is under way; its state before was ACQUIRED."""
+    """The token of the write in flight; the state before was ACQUIRED."""
     ready_ms: int = 0
     is_unfetched: bool = False
 
     @property
     def count_that_matters(self) -> int:
-        """Nobody asks for it once the record is done."""
+        """The delivery count, which is not needed once the record is done."""
         return -1 if self.state in DONE and self.token is None else self.count
 
     @property
@@ -322,7 +322,7 @@ class SlowModel:
             record.ready_ms = now_ms + min(delay_ms * 2 ** (record.count - 1), self.limits.max_release_delay_ms)
 
     def written(self, token: object, *, is_written: bool, now_ms: int) -> dict[int, RecordState]:
-        """What else is to be written: locks that have timed out meanwhile."""
+        """Returns the other changes to write: locks that have timed out meanwhile."""
         changed = {}
         for o, record in self.records.items():
             if token is None or record.token is not token:

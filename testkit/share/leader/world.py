@@ -51,11 +51,11 @@ class Seeded:
 
 @attrs.define(eq=False)
 class Request:
-    """A token: what one request asked, to be answered once."""
+    """A token: one request, to be answered once."""
 
     member: str
     offsets: dict[int, int]
-    """With the type of its acknowledgement; 2 also for a release."""
+    """The offsets with the type of their acknowledgement; 2 also for a release."""
     answer: ErrorCode | None = None
 
 
@@ -127,13 +127,13 @@ class World:
         self.letters: list[DeadLetter] = []
         self.delivered: dict[int, int] = {}
         self.accepted: set[int] = set()
-        """What members know to be acknowledged."""
+        """The offsets whose acknowledgement was confirmed to a member."""
         self.excused: set[int] = set()
-        """What need not be delivered any more: a member tried to accept it, said it is a gap, the log lost it."""
+        """Offsets that need no more delivery: a member tried to accept them or reported a gap, or the log lost them."""
         self.failed: set[int] = set()
-        """Rejected, or delivered too often."""
+        """The offsets that were rejected, or delivered too often."""
         self.copied: set[int] = set()
-        """In the dead-letter topic, or given up."""
+        """The offsets that were copied to the dead-letter topic, or given up."""
         self.furthest_start = 0
         self.partition = make(self.limits)
         self.append()
@@ -318,7 +318,7 @@ class World:
         self.compare()
 
     def persist(self, *, may_fail: bool = True) -> None:
-        """The persister comes to the next write; what comes of it is heard later."""
+        """Lets the persister perform the next write; its response comes later."""
         sent = next((it for it in self.sent if it.outcome is None), None)
         if sent is None:
             return
@@ -450,11 +450,11 @@ class World:
         return writes
 
     def _is_right(self, writes: list[Write], changed: Mapping[int, RecordState]) -> None:
-        """One write tells what has changed, and nothing else, with the start offset of that moment."""
+        """Checks that one write has all changes, nothing else, and the present start offset."""
         assert len(writes) == (1 if changed else 0)
         for write in writes:
-            told = {o: state for first, last, state, _ in write.batches for o in range(first, last + 1)}
-            assert told == changed
+            written = {o: state for first, last, state, _ in write.batches for o in range(first, last + 1)}
+            assert written == changed
             counts = {o: count for first, last, _, count in write.batches for o in range(first, last + 1)}
             for o in changed:
                 if o in self.model.records and self.model.records[o].state not in DONE:
@@ -586,7 +586,7 @@ World.STEPS = (
 
 
 def live(seed: int, *, steps: int = 120) -> None:
-    """One world of a seed. Raises AssertionError, or whatever breaks, if a promise is not kept."""
+    """Runs one world of a seed. Raises AssertionError, or another error, if a promise is not kept."""
     pick = Seeded(random.Random(seed))
     world = World(pick)
     for _ in range(steps):

@@ -1,1 +1,1 @@
-"""Producers, transactions and groups of one broker, driven in any order, beside a plain model of them."""
+"""Producers, transactions and groups of one broker, driven in any order, and compared with a plain model of them."""

@@ -12,21 +12,29 @@ from kwire_protocol.errors import ErrorCode
 from kwire.coordinators.deadlines import PAUSES_MS
 from kwire.runtime.futures import at_once
 from kwire.transactions.transaction import LAST_USABLE_EPOCH
-from testkit.scenes.asking import clients
-from testkit.scenes.asking.asked_broker import Place
-from testkit.scenes.asking.clients import CLASSIC, NOBODY, TIMEOUT_MS, TV2, Batch, Identity
-from testkit.scenes.asking.reading import WHOLE, fetch
+from testkit.scenes.direct import clients
+from testkit.scenes.direct.broker_driver import TopicPartition
+from testkit.scenes.direct.clients import CLASSIC, NOBODY, TIMEOUT_MS, TV2, Batch, Identity
+from testkit.scenes.direct.reading import WHOLE, fetch
 from testkit.worlds.exactly_once.model import Piece
-from testkit.worlds.exactly_once.scene import COMPACTED, DELETABLE, ID_EXPIRATION_MS, OFFSETS, PLACES, STATE, WATCHED
+from testkit.worlds.exactly_once.scene import (
+    COMPACTED,
+    DELETABLE,
+    ID_EXPIRATION_MS,
+    OFFSETS,
+    PARTITIONS,
+    STATE,
+    WATCHED,
+)
 from testkit.worlds.exactly_once.world import GROUPS, IDS, World
 
 KEYS = (b"a", b"b", b"c")
 
 
-places = st.sampled_from(PLACES)
+partitions = st.sampled_from(PARTITIONS)
 
 
-some_places = st.sets(places, min_size=1, max_size=3)
+some_partitions = st.sets(partitions, min_size=1, max_size=3)
 
 
 groups = st.sampled_from(GROUPS)
@@ -34,7 +42,7 @@ groups = st.sampled_from(GROUPS)
 
 @attrs.define(eq=False)
 class Client:
-    """A producer as it believes to be. `before` is who it was before the last end of a transaction."""
+    """A producer with its own view of its state. `before` is its identity before the last end of a transaction."""
 
     transactional_id: str
     identity: Identity
@@ -50,10 +58,10 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
     def start(self, versions: tuple[int, ...]) -> Any:
         self.world = World()
         self.given: set[Identity] = set()
-        self.sequences: dict[tuple[Identity, Place], int] = {}
-        self.acknowledged: dict[tuple[Place, Identity, int], int] = {}
+        self.sequences: dict[tuple[Identity, TopicPartition], int] = {}
+        self.acknowledged: dict[tuple[TopicPartition, Identity, int], int] = {}
         """Base offsets, by place, producer and sequence."""
-        self.sent_again: set[tuple[Identity, Place]] = set()
+        self.sent_again: set[tuple[Identity, TopicPartition]] = set()
         self.number = 0
         self.plain: Identity = (at_once(self.world.scene.broker.producer_ids.draw()), 0)
         begun = [self.begin(name, version) for name, version in zip(IDS, versions, strict=True)]
@@ -99,7 +107,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
 
     @rule(client=producers)
     def a_producer_asks_for_the_next_epoch(self, client: Client) -> None:
-        """KIP-360. Whoever was given that epoch before is told it again."""
+        """Requests the next epoch (KIP-360). A producer that got that epoch before gets it again."""
         name = client.transactional_id
         was_open, before = name in self.world.work, self.world.current.get(name)
         error, identity = clients.init(self.world.scene, name, client.identity)
@@ -114,26 +122,28 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
 
     @rule(
         client=producers,
-        tos=st.lists(some_places, min_size=1, max_size=3),
+        tos=st.lists(some_partitions, min_size=1, max_size=3),
         group=st.none() | groups,
         committed=st.sampled_from([True, True, False]),
     )
-    def a_transaction_is_made(self, client: Client, tos: list[set[Place]], group: str | None, committed: bool) -> None:
-        """From its beginning, or from where it is, to its end: what producers mostly do."""
+    def a_transaction_is_made(
+        self, client: Client, tos: list[set[TopicPartition]], group: str | None, committed: bool
+    ) -> None:
+        """Runs a transaction from its beginning, or from its state, to its end: the usual work of producers."""
         for number, to in enumerate(tos):
             self.partitions_are_added(client, to)
             self.records_are_produced(client, to, 1 + number % 2, KEYS[number])
         if group is not None:
-            self.offsets_are_sent_to_a_transaction(client, group, PLACES[0])
+            self.offsets_are_sent_to_a_transaction(client, group, PARTITIONS[0])
         self.a_transaction_ends(client, committed)
 
-    @rule(client=producers, to=some_places, count=st.integers(1, 3))
-    def a_transaction_is_begun(self, client: Client, to: set[Place], count: int) -> None:
+    @rule(client=producers, to=some_partitions, count=st.integers(1, 3))
+    def a_transaction_is_begun(self, client: Client, to: set[TopicPartition], count: int) -> None:
         self.partitions_are_added(client, to)
         self.records_are_produced(client, to, count, KEYS[0])
 
-    @rule(client=producers, added=st.sets(places, min_size=1))
-    def partitions_are_added(self, client: Client, added: set[Place]) -> None:
+    @rule(client=producers, added=st.sets(partitions, min_size=1))
+    def partitions_are_added(self, client: Client, added: set[TopicPartition]) -> None:
         if client.version >= TV2:
             return
         must = self.may_go_on(client) and self.world.is_healthy(STATE)
@@ -142,16 +152,16 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
         if error is ErrorCode.NONE:
             self.world.joined(client.transactional_id, client.identity, *added)
 
-    @rule(client=producers, to=some_places, count=st.integers(1, 3), key=st.sampled_from(KEYS))
-    def records_are_produced(self, client: Client, to: set[Place], count: int, key: bytes) -> None:
+    @rule(client=producers, to=some_partitions, count=st.integers(1, 3), key=st.sampled_from(KEYS))
+    def records_are_produced(self, client: Client, to: set[TopicPartition], count: int, key: bytes) -> None:
         batches = [
             Batch(
-                place,
+                tp,
                 client.identity,
-                self.sequences.get((client.identity, place), 0),
+                self.sequences.get((client.identity, tp), 0),
                 self.pairs(count, key),
             )
-            for place in sorted(to)
+            for tp in sorted(to)
         ]
         client.sent += batches
         self.produce(client, batches, are_new=True)
@@ -166,22 +176,22 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
         may = self.world.may_begin(client.transactional_id, client.identity) and client.identity == batches[0].identity
         may_go_on = may and not self.world.is_overdue(name)
         if not are_new:
-            self.sent_again.update((batch.identity, batch.place) for batch in batches)
+            self.sent_again.update((batch.identity, batch.tp) for batch in batches)
         answers = clients.produce(self.world.scene, batches, name, client.version)
         for batch in batches:
-            log = self.world.logs[batch.place]
-            error, base_offset = answers[batch.place]
+            log = self.world.logs[batch.tp]
+            error, base_offset = answers[batch.tp]
             if may and client.version >= TV2:
                 self.world.joined_on_the_way(name, client.identity)
             work = self.world.work.get(name)
-            known = self.acknowledged.get((batch.place, batch.identity, batch.sequence))
+            known = self.acknowledged.get((batch.tp, batch.identity, batch.sequence))
             if error is not ErrorCode.NONE:
-                is_in = client.version >= TV2 or (work is not None and batch.place in work.added)
-                must = may_go_on and is_in and self.world.is_healthy(STATE, batch.place) and not log.has_lost
+                is_in = client.version >= TV2 or (work is not None and batch.tp in work.added)
+                must = may_go_on and is_in and self.world.is_healthy(STATE, batch.tp) and not log.has_lost
                 # A batch sent again that asks the coordinator, since its transaction is over there, is remembered as
                 # the first of what follows (as in Kafka).
                 if error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                    must = must and (batch.identity, batch.place) not in self.sent_again
+                    must = must and (batch.identity, batch.tp) not in self.sent_again
                 assert not must or not are_new, f"{batch} is refused: {error.name}"
             elif known is None or base_offset != known:
                 assert known is None or log.has_lost, f"{batch} is there twice"
@@ -190,15 +200,15 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
                 else:
                     assert self.world.current.get(name) == batch.identity, f"{batch} is of a fenced producer"
                     assert work is not None, f"{batch} is of no transaction"
-                    assert batch.place in work.added, f"{batch} is where the transaction is not"
+                    assert batch.tp in work.added, f"{batch} is where the transaction is not"
                 if base_offset > log.end_offset:
                     self.world.catch_up(log)
                 log.take(base_offset, batch.pairs, batch.identity, work)
-                self.acknowledged[batch.place, batch.identity, batch.sequence] = base_offset
-                self.sequences[batch.identity, batch.place] = batch.sequence + len(batch.pairs)
+                self.acknowledged[batch.tp, batch.identity, batch.sequence] = base_offset
+                self.sequences[batch.identity, batch.tp] = batch.sequence + len(batch.pairs)
 
-    @rule(client=producers, group=groups, of=places)
-    def offsets_are_sent_to_a_transaction(self, client: Client, group: str, of: Place) -> None:
+    @rule(client=producers, group=groups, of=partitions)
+    def offsets_are_sent_to_a_transaction(self, client: Client, group: str, of: TopicPartition) -> None:
         name = client.transactional_id
         must = self.may_go_on(client) and self.world.is_healthy(STATE, OFFSETS)
         if client.version < TV2:
@@ -263,8 +273,10 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
 
     # -- what others do
 
-    @rule(to=places, count=st.integers(1, 2), key=st.sampled_from(KEYS), idempotent=st.booleans())
-    def records_outside_of_transactions_are_produced(self, to: Place, count: int, key: bytes, idempotent: bool) -> None:
+    @rule(to=partitions, count=st.integers(1, 2), key=st.sampled_from(KEYS), idempotent=st.booleans())
+    def records_outside_of_transactions_are_produced(
+        self, to: TopicPartition, count: int, key: bytes, idempotent: bool
+    ) -> None:
         identity = self.plain if idempotent else NOBODY
         sequence = self.sequences.get((identity, to), 0) if idempotent else -1
         batch = Batch(to, identity, sequence, self.pairs(count, key), transactional=False)
@@ -274,17 +286,17 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
             self.sequences[identity, to] = sequence + count
             self.world.logs[to].take(base_offset, batch.pairs)
 
-    @rule(group=groups, of=places)
-    def offsets_outside_of_transactions_are_committed(self, group: str, of: Place) -> None:
+    @rule(group=groups, of=partitions)
+    def offsets_outside_of_transactions_are_committed(self, group: str, of: TopicPartition) -> None:
         self.number += 1
         error = clients.commit(self.world.scene, group, of, self.number)
         assert error is ErrorCode.NONE or not self.world.is_healthy(OFFSETS), error.name
         if error is ErrorCode.NONE:
             self.world.logs[OFFSETS].take_commit((group, of, self.number))
 
-    @rule(to=places, key=st.sampled_from(KEYS))
-    def a_transaction_hangs(self, to: Place, key: bytes) -> None:
-        """As a broker leaves it that did not ask the coordinator."""
+    @rule(to=partitions, key=st.sampled_from(KEYS))
+    def a_transaction_hangs(self, to: TopicPartition, key: bytes) -> None:
+        """Leaves an open transaction, as a broker does that did not verify it at the coordinator."""
         if not self.world.is_healthy(to):
             return
         identity = (at_once(self.world.scene.broker.producer_ids.draw()), 0)
@@ -293,16 +305,16 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
         base_offset = self.world.scene.append(to, data)
         self.world.logs[to].take(base_offset, batch.pairs, identity)
 
-    @rule(place=st.sampled_from(WATCHED), which=st.integers(0, 10))
-    def an_admin_aborts_what_is_open(self, place: Place, which: int) -> None:
-        log = self.world.logs[place]
+    @rule(tp=st.sampled_from(WATCHED), which=st.integers(0, 10))
+    def an_admin_aborts_what_is_open(self, tp: TopicPartition, which: int) -> None:
+        log = self.world.logs[tp]
         if log.open and not log.has_lost:
             producer_id = sorted(log.open)[which % len(log.open)]
-            self.abort(place, log.open[producer_id])
+            self.abort(tp, log.open[producer_id])
 
-    def abort(self, place: Place, piece: Piece) -> None:
-        error = clients.abort_as_admin(self.world.scene, place, piece.identity[0])
-        assert error is ErrorCode.NONE or not self.world.is_healthy(place), error.name
+    def abort(self, tp: TopicPartition, piece: Piece) -> None:
+        error = clients.abort_as_admin(self.world.scene, tp, piece.identity[0])
+        assert error is ErrorCode.NONE or not self.world.is_healthy(tp), error.name
         piece.ended_by_admin = error is ErrorCode.NONE
 
     @rule(by_ms=st.sampled_from([1, 100, PAUSES_MS.longest, TIMEOUT_MS // 2, TIMEOUT_MS, ID_EXPIRATION_MS + 200_000]))
@@ -310,24 +322,24 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
         self.world.scene.advance(by_ms)
 
     @rule(failing=st.sets(st.sampled_from((*WATCHED, STATE)), min_size=1, max_size=2))
-    def appends_fail(self, failing: set[Place]) -> None:
+    def appends_fail(self, failing: set[TopicPartition]) -> None:
         self.world.set_failing(failing)
 
     @rule()
     def appends_succeed_again(self) -> None:
         self.world.set_failing(set())
 
-    @rule(place=st.sampled_from(DELETABLE), part=st.integers(0, 4))
-    def records_are_deleted(self, place: Place, part: int) -> None:
-        log = self.world.logs[place]
+    @rule(tp=st.sampled_from(DELETABLE), part=st.integers(0, 4))
+    def records_are_deleted(self, tp: TopicPartition, part: int) -> None:
+        log = self.world.logs[tp]
         offset = log.log_start_offset + (log.end_offset - log.log_start_offset) * part // 4
-        if self.world.is_healthy(place):
-            assert clients.delete_records(self.world.scene, place, offset) is ErrorCode.NONE
+        if self.world.is_healthy(tp):
+            assert clients.delete_records(self.world.scene, tp, offset) is ErrorCode.NONE
 
     @rule(rolled=st.sets(st.sampled_from((*WATCHED, STATE)), min_size=1))
-    def segments_are_rolled(self, rolled: set[Place]) -> None:
-        for place in sorted(rolled):
-            self.world.scene.roll(place)
+    def segments_are_rolled(self, rolled: set[TopicPartition]) -> None:
+        for tp in sorted(rolled):
+            self.world.scene.roll(tp)
 
     @rule()
     def what_is_old_goes(self) -> None:
@@ -335,7 +347,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
 
     @rule(client=producers, amidst=st.booleans())
     def logs_are_compacted(self, client: Client, amidst: bool) -> None:
-        """In the midst of a transaction, if the client may begin one."""
+        """Compacts, in the middle of a transaction, if the client may begin one."""
         if amidst:
             self.a_transaction_is_begun(client, {COMPACTED}, 1)
         self.world.compact(COMPACTED, OFFSETS, STATE)
@@ -351,41 +363,43 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
 
     @rule(
         client=producers,
-        to=places,
+        to=partitions,
         failing=st.sampled_from((*WATCHED, STATE)),
         committed=st.booleans(),
         later_ms=st.sampled_from([0, 1_000, ID_EXPIRATION_MS + 200_000]),
     )
     def a_transaction_ends_while_appends_fail(
-        self, client: Client, to: Place, failing: Place, committed: bool, later_ms: int
+        self, client: Client, to: TopicPartition, failing: TopicPartition, committed: bool, later_ms: int
     ) -> None:
-        """So that it is prepared and lacks a marker, or is not even decided."""
-        self.a_transaction_is_begun(client, {to, failing} & set(PLACES), 1)
+        """Ends a transaction so that it is prepared and lacks a marker, or is not even decided."""
+        self.a_transaction_is_begun(client, {to, failing} & set(PARTITIONS), 1)
         self.world.set_failing({failing})
         self.a_transaction_ends(client, committed)
         self.world.scene.advance(later_ms)
 
-    @rule(place=places, part=st.integers(0, 8), max_bytes=st.sampled_from([1, 200, 500, WHOLE]))
-    def a_consumer_reads(self, place: Place, part: int, max_bytes: int) -> None:
-        log = self.world.logs[place]
+    @rule(tp=partitions, part=st.integers(0, 8), max_bytes=st.sampled_from([1, 200, 500, WHOLE]))
+    def a_consumer_reads(self, tp: TopicPartition, part: int, max_bytes: int) -> None:
+        log = self.world.logs[tp]
         offset = log.log_start_offset + (log.end_offset - log.log_start_offset) * part // 8
-        log.check_committed(fetch(self.world.scene, place, offset, committed=True, max_bytes=max_bytes), offset)
+        log.check_committed(fetch(self.world.scene, tp, offset, committed=True, max_bytes=max_bytes), offset)
 
     @invariant()
     def all_is_as_it_was_told(self) -> None:
         self.world.check()
 
     def teardown(self) -> None:
-        """In the end all is decided, and any reader from anywhere sees what it should, before and after a restart."""
+        """Checks that in the end all is decided, and that any reader gets the right records, before and after a
+        restart.
+        """
         if not hasattr(self, "world"):
             return
         self.world.set_failing(set())
         self.world.scene.advance(PAUSES_MS.longest)
         self.world.scene.advance(TIMEOUT_MS + PAUSES_MS.longest)
         self.world.check()
-        for place, log in self.world.logs.items():
+        for tp, log in self.world.logs.items():
             for piece in list(log.open.values()):
-                assert piece.work is None or log.has_lost, f"{place}: what began at {piece.first_offset} never ends"
+                assert piece.work is None or log.has_lost, f"{tp}: what began at {piece.first_offset} never ends"
         self.world.read_from_everywhere()
         self.world.restart(clean=False)
         self.world.check()

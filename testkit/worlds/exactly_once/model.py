@@ -1,7 +1,7 @@
-"""What clients were told, and what must therefore be seen: transactions, and partitions as lists of batches.
+"""The answers to clients, and what must be seen because of them: transactions, and partitions as lists of batches.
 
-A transaction is decided by what its producer was told of its end, or by its time-out, or by whoever fenced it. What it
-has in a partition is a `Piece`, from its first batch there to the first marker of its producer behind that. A piece
+A transaction is decided by the answer to its producer's EndTxn, by its timeout, or by a producer that fenced it. Its
+part in a partition is a `Piece`, from its first batch there to the first marker of its producer after that. A piece
 that has its marker is committed if the transaction is, and if no admin has ended it (WriteTxnMarkers).
 """
 
@@ -13,12 +13,12 @@ from typing import TypeAlias
 import attrs
 from kwire_protocol.errors import ErrorCode
 
-from testkit.scenes.asking.asked_broker import Place
-from testkit.scenes.asking.clients import NOBODY, Identity, Keyed
-from testkit.scenes.asking.reading import Batch, Fetched, visible
+from testkit.scenes.direct.broker_driver import TopicPartition
+from testkit.scenes.direct.clients import NOBODY, Identity, Keyed
+from testkit.scenes.direct.reading import Batch, Fetched, visible
 from testkit.worlds.exactly_once.scene import OFFSETS
 
-Committed: TypeAlias = tuple[str, Place, int]
+Committed: TypeAlias = tuple[str, TopicPartition, int]
 """Group, place and offset."""
 
 
@@ -28,13 +28,13 @@ class Work:
 
     transactional_id: str
     began_ms: int
-    added: set[Place] = attrs.field(factory=set)
+    added: set[TopicPartition] = attrs.field(factory=set)
     outcome: bool | None = None
 
 
 @attrs.define(eq=False)
 class Piece:
-    """`work` is None for what hangs: no coordinator knows of it."""
+    """A part of a transaction. `work` is None for a hanging one, which no coordinator has."""
 
     identity: Identity
     first_offset: int
@@ -58,7 +58,7 @@ class Sent:
     last_offset: int
     pairs: tuple[Keyed, ...]
     commits: tuple[Committed, ...]
-    """What the records say, in the offsets topic."""
+    """The commits in the records of the offsets topic."""
     piece: Piece | None
     """None outside of transactions."""
 
@@ -67,11 +67,11 @@ class Sent:
 class Log:
     """One partition."""
 
-    place: Place
+    tp: TopicPartition
     sent: list[Sent] = attrs.field(factory=list)
     pieces: list[Piece] = attrs.field(factory=list)
     open: dict[int, Piece] = attrs.field(factory=dict)
-    """By producer id: what has no marker yet."""
+    """The pieces without a marker, by producer id."""
     end_offset: int = 0
     log_start_offset: int = 0
     last_stable_offset: int = 0
@@ -85,11 +85,11 @@ class Log:
         self, base_offset: int, pairs: tuple[Keyed, ...], identity: Identity = NOBODY, work: Work | None = None
     ) -> None:
         """A batch was acknowledged; with an identity it is part of a transaction."""
-        assert base_offset == self.end_offset, f"{self.place}: acknowledged at {base_offset}, not {self.end_offset}"
+        assert base_offset == self.end_offset, f"{self.tp}: acknowledged at {base_offset}, not {self.end_offset}"
         self._take(len(pairs), pairs, (), identity, work)
 
     def take_commit(self, committed: Committed, identity: Identity = NOBODY, work: Work | None = None) -> None:
-        """A group's offset was; its answer does not tell where."""
+        """Notes the commit of a group's offset; the answer does not have its offset in the log."""
         self._take(1, (), (committed,), identity, work)
 
     def _take(
@@ -107,13 +107,15 @@ class Log:
             if piece is None:
                 piece = self.open[identity[0]] = Piece(identity, base_offset, work, last_offset)
                 self.pieces.append(piece)
-            assert piece.work is work, f"{self.place}: a batch of a new transaction before the marker of the old one"
+            assert piece.work is work, f"{self.tp}: a batch of a new transaction before the marker of the old one"
             piece.last_offset = last_offset
         self.sent.append(Sent(base_offset, last_offset, pairs, commits, piece))
         self.end_offset = last_offset + 1
 
     def late_for(self, identity: Identity) -> Piece | None:
-        """What is decided here, and open until its marker comes: until then its producer may add to it, as in Kafka."""
+        """Notes pieces that are decided, and open until the marker comes: until then their producer may add to them, as
+        in Kafka.
+        """
         piece = self.open.get(identity[0])
         decided = piece is not None and piece.work is not None and piece.work.outcome is not None
         return piece if piece is not None and decided and piece.identity == identity else None
@@ -125,32 +127,32 @@ class Log:
             if header.last_offset < self.end_offset:
                 continue
             assert header.base_offset == self.end_offset
-            if self.place == OFFSETS and all(record.value is None for record in batch.records):
+            if self.tp == OFFSETS and all(record.value is None for record in batch.records):
                 self._take(len(batch.records))  # a group that had nothing is gone
                 continue
-            assert header.is_control, f"{self.place}: nobody was told of the batch at {header.base_offset}"
+            assert header.is_control, f"{self.tp}: nobody was told of the batch at {header.base_offset}"
             self.end_offset = header.next_offset
             piece = self.open.pop(header.producer_id, None)
             if piece is not None:
-                assert piece.outcome is not None, f"{self.place}: the marker at {header.base_offset} comes undecided"
-                assert piece.outcome == batch.committed, f"{self.place}: the marker at {header.base_offset} lies"
+                assert piece.outcome is not None, f"{self.tp}: the marker at {header.base_offset} comes undecided"
+                assert piece.outcome == batch.committed, f"{self.tp}: the marker at {header.base_offset} lies"
                 piece.marker_offset = header.base_offset
 
     # -- what must hold
 
     def check_all(self, batches: list[Batch], log_start_offset: int) -> None:
-        """Of a read_uncommitted reader, from the log start on: everything is there, and nothing else."""
+        """Checks a read_uncommitted reader, from the log start on: everything is there, and nothing else."""
         found = [
             (batch.header.base_offset, batch.header.last_offset, _pairs(batch))
             for batch in batches
             if not batch.header.is_control
         ]
         wanted = [it for it in self.sent if it.last_offset >= log_start_offset]
-        if self.is_cleaned or self.place == OFFSETS:
+        if self.is_cleaned or self.tp == OFFSETS:
             offsets = {it.base_offset for it in wanted}
-            assert {base for base, _, _ in found} <= offsets, f"{self.place}: batches out of nowhere"
+            assert {base for base, _, _ in found} <= offsets, f"{self.tp}: batches out of nowhere"
             return
-        assert found == [(it.base_offset, it.last_offset, it.pairs) for it in wanted], f"{self.place}"
+        assert found == [(it.base_offset, it.last_offset, it.pairs) for it in wanted], f"{self.tp}"
 
     def check_stable(self, fetched: Fetched) -> None:
         """The last stable offset is where the first open transaction begins, as far as it is still there."""
@@ -165,34 +167,34 @@ class Log:
             ),
             default=self.end_offset,
         )
-        assert lowest <= stable <= highest, f"{self.place}: stable up to {stable}, not {lowest}..{highest}"
-        assert stable >= self.last_stable_offset, f"{self.place}: stable up to {self.last_stable_offset}, now {stable}"
+        assert lowest <= stable <= highest, f"{self.tp}: stable up to {stable}, not {lowest}..{highest}"
+        assert stable >= self.last_stable_offset, f"{self.tp}: stable up to {self.last_stable_offset}, now {stable}"
         self.last_stable_offset = stable
 
     def check_committed(self, fetched: Fetched, offset: int) -> None:
-        """One answer to a read_committed reader that asked for `offset`."""
+        """Checks one response to a read_committed fetch from `offset`."""
         end = fetched.end
-        assert (end is None) == (offset >= fetched.last_stable_offset), f"{self.place}: at {offset} it does not go on"
+        assert (end is None) == (offset >= fetched.last_stable_offset), f"{self.tp}: at {offset} it does not go on"
         if end is None:
             assert not fetched.aborted
             return
         assert end <= fetched.last_stable_offset
         for aborted in fetched.aborted:
             assert any(
-                self._is_told(piece, offset, aborted.producer_id, aborted.first_offset) for piece in self.pieces
-            ), f"{self.place}: at {offset} {aborted} is told, which is none"
+                self._may_be_listed(piece, offset, aborted.producer_id, aborted.first_offset) for piece in self.pieces
+            ), f"{self.tp}: at {offset} {aborted} is told, which is none"
         seen = [(it.offset, bytes(it.key or b""), bytes(it.value or b"")) for it in visible(fetched, offset)]
         wanted = [it for it in self.committed(fetched.last_stable_offset) if offset <= it[0] < end]
         if self.is_cleaned:
-            assert set(seen) <= set(wanted), f"{self.place}: at {offset} {set(seen) - set(wanted)} are seen"
-            kept = {key: at for at, key, _ in self.committed(fetched.last_stable_offset)}
-            missing = {it for it in wanted if kept[it[1]] == it[0]} - set(seen)
-            assert not missing, f"{self.place}: at {offset} the last of their keys are missing: {missing}"
+            assert set(seen) <= set(wanted), f"{self.tp}: at {offset} {set(seen) - set(wanted)} are seen"
+            latest = {key: at for at, key, _ in self.committed(fetched.last_stable_offset)}
+            missing = {it for it in wanted if latest[it[1]] == it[0]} - set(seen)
+            assert not missing, f"{self.tp}: at {offset} the last of their keys are missing: {missing}"
         else:
-            assert seen == wanted, f"{self.place}: at {offset}, up to {end}"
+            assert seen == wanted, f"{self.tp}: at {offset}, up to {end}"
 
-    def _is_told(self, piece: Piece, offset: int, producer_id: int, first_offset: int) -> bool:
-        """Whether it is the aborted transaction that a reader at `offset` is told of in these words."""
+    def _may_be_listed(self, piece: Piece, offset: int, producer_id: int, first_offset: int) -> bool:
+        """True if a fetch at `offset` may list this piece as an aborted transaction with these values."""
         if piece.identity[0] != producer_id or piece.outcome is not False:
             return False
         if piece.marker_offset is None or piece.marker_offset < offset:
@@ -209,20 +211,22 @@ class Log:
                 for number, (key, value) in enumerate(sent.pairs):
                     yield sent.base_offset + number, key, value
 
-    def group_offsets(self, *, stable: bool) -> dict[tuple[str, Place], int | ErrorCode]:
-        """Of the offsets topic: what counts is committed last, inside or outside of a transaction."""
-        told: dict[tuple[str, Place], int | ErrorCode] = {}
-        pending: set[tuple[str, Place]] = set()
+    def group_offsets(self, *, stable: bool) -> dict[tuple[str, TopicPartition], int | ErrorCode]:
+        """Returns the committed offsets, for the offsets topic: the last commit counts, inside or outside of a
+        transaction.
+        """
+        offsets: dict[tuple[str, TopicPartition], int | ErrorCode] = {}
+        pending: set[tuple[str, TopicPartition]] = set()
         for sent in self.sent:
-            for group, place, offset in sent.commits:
+            for group, tp, offset in sent.commits:
                 piece = sent.piece
                 if piece is not None and piece.marker_offset is None:
-                    pending.add((group, place))
+                    pending.add((group, tp))
                 elif piece is None or piece.outcome:
-                    told[group, place] = offset
+                    offsets[group, tp] = offset
         if stable:
-            told |= dict.fromkeys(pending, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        return told
+            offsets |= dict.fromkeys(pending, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        return offsets
 
 
 def _pairs(batch: Batch) -> tuple[Keyed, ...]:

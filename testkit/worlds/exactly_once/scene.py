@@ -19,7 +19,7 @@ from kwire.names.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.node.broker import Broker
 from kwire.replicas.partition import Partition
 from testkit.metadata.harness import FakeClock
-from testkit.scenes.asking.asked_broker import AskedBroker, Place
+from testkit.scenes.direct.broker_driver import BrokerDriver, TopicPartition
 from testkit.scenes.internal_topics import create_internal_topics
 from testkit.scenes.partition_files import log_files
 
@@ -37,24 +37,24 @@ TOPICS: dict[str, tuple[int, Mapping[str, str]]] = {
     "flushed": (1, {"flush.messages": "1"}),
     "compacted": (1, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": "100000"}),
 }
-COMPACTED: Place = ("compacted", 0)
-PLACES: tuple[Place, ...] = (("t", 0), ("t", 1), ("flushed", 0), COMPACTED)
-DELETABLE = PLACES[:3]
-OFFSETS: Place = (CONSUMER_OFFSETS, 0)
-STATE: Place = (TRANSACTION_STATE, 0)
-WATCHED = (*PLACES, OFFSETS)
+COMPACTED: TopicPartition = ("compacted", 0)
+PARTITIONS: tuple[TopicPartition, ...] = (("t", 0), ("t", 1), ("flushed", 0), COMPACTED)
+DELETABLE = PARTITIONS[:3]
+OFFSETS: TopicPartition = (CONSUMER_OFFSETS, 0)
+STATE: TopicPartition = (TRANSACTION_STATE, 0)
+WATCHED = (*PARTITIONS, OFFSETS)
 
 _NO_MEMORY = errno.ENOMEM
-"""What a disk may say without being taken out of service."""
+"""The error of a disk that does not take its log dir out of service."""
 
 
-class Scene(AskedBroker):
+class Scene(BrokerDriver):
     """`failing`: appends to these partitions fail for now."""
 
     def __init__(self) -> None:
         self.disk = MemoryDisk()
         self.disk.before_operation = self._refuse
-        self.failing: set[Place] = set()
+        self.failing: set[TopicPartition] = set()
         clock = FakeClock()
         super().__init__(_open_broker(self.disk, clock), clock)
         for name, (count, configs) in TOPICS.items():
@@ -63,12 +63,12 @@ class Scene(AskedBroker):
         create_internal_topics(self.broker)
         self._make_segments_small()
 
-    def partition(self, place: Place) -> Partition:
-        return self.broker.partitions.find(*place)
+    def partition(self, tp: TopicPartition) -> Partition:
+        return self.broker.partitions.find(*tp)
 
-    def append(self, place: Place, batch: memoryview) -> int:
+    def append(self, tp: TopicPartition, batch: memoryview) -> int:
         """Without asking any coordinator; the base offset."""
-        result = self.partition(place).append(batch, read_header(batch), acks=-1, now_ms=self.now_ms)
+        result = self.partition(tp).append(batch, read_header(batch), acks=-1, now_ms=self.now_ms)
         self.flush()
         return result.base_offset
 
@@ -80,21 +80,21 @@ class Scene(AskedBroker):
     def clean(self) -> None:
         trio.run(self.broker.cleaner.clean_all)
 
-    def roll(self, place: Place) -> None:
-        log_files(self.partition(place)).roll(self.now_ms)
+    def roll(self, tp: TopicPartition) -> None:
+        log_files(self.partition(tp)).roll(self.now_ms)
 
     def checkpoint(self) -> None:
         for folder, checkpoints in self.broker.housekeeping.take_checkpoints():
             folder.write(checkpoints)
 
     def use_up_epochs(self, transactional_id: str, epoch: int) -> None:
-        """As if the producer of that id had ended very many transactions."""
+        """Sets the epoch as if the producer of that id had ended very many transactions."""
         index, shard, now = self.broker.transactions.runtime.find(transactional_id)
         transaction = shard._transactions.get(transactional_id)
         assert transaction is not None
-        turn = Step(now)
-        shard._transactions.append(turn, attrs.evolve(transaction, producer_epoch=epoch))
-        self.broker.transactions.runtime.perform(index, turn.effects)
+        step = Step(now)
+        shard._transactions.append(step, attrs.evolve(transaction, producer_epoch=epoch))
+        self.broker.transactions.runtime.perform(index, step.effects)
 
     # -- starts
 

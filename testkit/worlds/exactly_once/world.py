@@ -1,16 +1,16 @@
-"""What must hold between a broker and what its clients were told, whatever happens to both."""
+"""The promises of a broker to its clients, which must hold after any event."""
 
 from __future__ import annotations
 
 from kwire_protocol.errors import ErrorCode
 
 from kwire.coordinators.deadlines import PAUSES_MS
-from testkit.scenes.asking import clients
-from testkit.scenes.asking.asked_broker import Place
-from testkit.scenes.asking.clients import TIMEOUT_MS, Identity
-from testkit.scenes.asking.reading import WHOLE, committed_offsets, fetch, read_all
+from testkit.scenes.direct import clients
+from testkit.scenes.direct.broker_driver import TopicPartition
+from testkit.scenes.direct.clients import TIMEOUT_MS, Identity
+from testkit.scenes.direct.reading import WHOLE, committed_offsets, fetch, read_all
 from testkit.worlds.exactly_once.model import Log, Work
-from testkit.worlds.exactly_once.scene import OFFSETS, PLACES, STATE, WATCHED, Scene
+from testkit.worlds.exactly_once.scene import OFFSETS, PARTITIONS, STATE, WATCHED, Scene
 
 IDS = ("one", "two", "three")
 GROUPS = ("g", "h")
@@ -22,26 +22,26 @@ class World:
 
     def __init__(self) -> None:
         self.scene = Scene()
-        self.logs = {place: Log(place) for place in WATCHED}
+        self.logs = {tp: Log(tp) for tp in WATCHED}
         self.work: dict[str, Work] = {}
         """The transaction of each id that is open."""
         self.last_outcome: dict[str, bool] = {}
         self.current: dict[str, Identity] = {}
-        """Who may use an id. Of one that was fenced nobody may, until somebody is told its new epoch."""
+        """The producer that may use an id. After fencing there is none until a producer gets the new epoch."""
         self._healthy_ms = dict.fromkeys((*WATCHED, STATE), NEVER)
-        """Since when appends to a partition have not failed."""
-        self._seen: dict[Place, object] = {}
-        """How a partition was when it was looked at."""
+        """The times since which appends to a partition have not failed."""
+        self._seen: dict[TopicPartition, object] = {}
+        """The state of each partition at its last check."""
 
     def state(self, transactional_id: str) -> str:
         described = clients.describe(self.scene, transactional_id)
         return described.transaction_state or ErrorCode(described.error_code).name
 
-    def is_healthy(self, *asked: Place) -> bool:
-        return not self.scene.failing.intersection(asked)
+    def is_healthy(self, *partitions: TopicPartition) -> bool:
+        return not self.scene.failing.intersection(partitions)
 
     def may_begin(self, transactional_id: str, identity: Identity) -> bool:
-        """Whether the producer may begin a transaction, or go on with it."""
+        """True if the producer may begin a transaction, or continue it."""
         if self.current.get(transactional_id) != identity:
             return False
         return not self.state(transactional_id).startswith("Prepare")
@@ -62,7 +62,7 @@ class World:
             work.outcome = committed
         self.last_outcome[transactional_id] = committed
 
-    def joined(self, transactional_id: str, identity: Identity, *added: Place) -> Work:
+    def joined(self, transactional_id: str, identity: Identity, *added: TopicPartition) -> Work:
         """The partitions are part of the producer's transaction."""
         assert self.current.get(transactional_id) == identity, "a fenced producer adds nothing"
         work = self.work.setdefault(transactional_id, Work(transactional_id, self.scene.now_ms))
@@ -70,7 +70,7 @@ class World:
         return work
 
     def joined_on_the_way(self, transactional_id: str, identity: Identity) -> None:
-        """What a request adds by itself stays added, whatever became of its records."""
+        """Adds partitions that a request has added by itself; they stay added, even if its records failed."""
         described = clients.describe(self.scene, transactional_id)
         if described.transaction_state == "Ongoing":
             added = [(topic.topic, index) for topic in described.topics for index in topic.partitions]
@@ -80,17 +80,17 @@ class World:
         self.scene.restart(clean=clean)
         self._seen.clear()
 
-    def compact(self, *places: Place) -> None:
-        for place in places:
-            self.scene.roll(place)
-            if place in self.logs:
-                self.logs[place].is_cleaned = True
-                self._seen.pop(place, None)
+    def compact(self, *partitions: TopicPartition) -> None:
+        for tp in partitions:
+            self.scene.roll(tp)
+            if tp in self.logs:
+                self.logs[tp].is_cleaned = True
+                self._seen.pop(tp, None)
         self.scene.clean()
 
-    def set_failing(self, failing: set[Place]) -> None:
-        for place in self.scene.failing - failing:
-            self._healthy_ms[place] = self.scene.now_ms
+    def set_failing(self, failing: set[TopicPartition]) -> None:
+        for tp in self.scene.failing - failing:
+            self._healthy_ms[tp] = self.scene.now_ms
         self.scene.failing = failing
 
     # -- what holds, always
@@ -99,11 +99,11 @@ class World:
         """Takes in what is over by now, and what has happened in the partitions."""
         self._follow_ends()
         for log in self.logs.values():
-            partition = self.scene.partition(log.place)
+            partition = self.scene.partition(log.tp)
             now = (partition.log_start_offset, partition.last_stable_offset, partition.log_end_offset)
-            if self._seen.get(log.place) != now:
-                self._seen[log.place] = now
-                self.look(log)
+            if self._seen.get(log.tp) != now:
+                self._seen[log.tp] = now
+                self.check_log(log)
 
     def _follow_ends(self) -> None:
         for name in list(self.work):
@@ -114,28 +114,28 @@ class World:
     def catch_up(self, log: Log) -> None:
         """Takes in the markers for which the request waited whose batch is the last one now."""
         self._follow_ends()
-        start = self.scene.partition(log.place).log_start_offset
-        batches = [batch for it in read_all(self.scene, log.place, start, committed=False) for batch in it.batches]
+        start = self.scene.partition(log.tp).log_start_offset
+        batches = [batch for it in read_all(self.scene, log.tp, start, committed=False) for batch in it.batches]
         log.follow(batches[:-1])
 
-    def look(self, log: Log) -> None:
-        scene, place = self.scene, log.place
-        start = scene.partition(place).log_start_offset
+    def check_log(self, log: Log) -> None:
+        scene, tp = self.scene, log.tp
+        start = scene.partition(tp).log_start_offset
         if start < log.log_start_offset:
             log.last_stable_offset = start  # a start from older checkpoints
         log.has_lost = log.has_lost or start > 0
         log.log_start_offset = start
-        batches = [batch for fetched in read_all(scene, place, start, committed=False) for batch in fetched.batches]
+        batches = [batch for fetched in read_all(scene, tp, start, committed=False) for batch in fetched.batches]
         log.follow(batches)
         log.check_all(batches, start)
-        log.check_stable(fetch(scene, place, start, committed=True))
-        if place != OFFSETS:
+        log.check_stable(fetch(scene, tp, start, committed=True))
+        if tp != OFFSETS:
             offset = start
-            for fetched in read_all(scene, place, start, committed=True, max_bytes=300):
+            for fetched in read_all(scene, tp, start, committed=True, max_bytes=300):
                 log.check_committed(fetched, offset)
                 assert fetched.end is not None
                 offset = fetched.end
-            assert offset == log.last_stable_offset, f"{place}: readers are stuck at {offset}"
+            assert offset == log.last_stable_offset, f"{tp}: readers are stuck at {offset}"
 
     def check(self) -> None:
         self.follow()
@@ -146,36 +146,35 @@ class World:
     def check_offsets(self) -> None:
         """They count if and only if their transaction does."""
         for stable in (False, True):
-            told = self.logs[OFFSETS].group_offsets(stable=stable)
+            offsets = self.logs[OFFSETS].group_offsets(stable=stable)
             for group in GROUPS:
-                wanted = {place: told.get((group, place), -1) for place in PLACES}
-                assert committed_offsets(self.scene, group, PLACES, stable=stable) == wanted, f"{group}, {stable}"
+                wanted = {tp: offsets.get((group, tp), -1) for tp in PARTITIONS}
+                assert committed_offsets(self.scene, group, PARTITIONS, stable=stable) == wanted, f"{group}, {stable}"
 
     def check_markers(self) -> None:
-        """At once, or when the disk takes them again and it is time for the next try."""
+        """Checks that markers are written: at once, or when the disk accepts them again and the next retry is due."""
         for log in self.logs.values():
-            has_rest = self._healthy_ms[log.place] + PAUSES_MS.longest < self.scene.now_ms
-            if self.is_healthy(log.place) and has_rest:
+            has_rest = self._healthy_ms[log.tp] + PAUSES_MS.longest < self.scene.now_ms
+            if self.is_healthy(log.tp) and has_rest:
                 for piece in log.open.values():
-                    assert piece.outcome is None, f"{log.place}: no marker for what began at {piece.first_offset}"
+                    assert piece.outcome is None, f"{log.tp}: no marker for what began at {piece.first_offset}"
 
     def check_coordinator(self) -> None:
-        """It knows what is open, and brings it to its end."""
+        """Checks that the coordinator has the open transactions, and ends them."""
         for name in IDS:
             state = self.state(name)
             assert (state == "Ongoing") == (name in self.work), f"{name} is {state}"
             if state == "TRANSACTIONAL_ID_NOT_FOUND":
                 self.current.pop(name, None)
         if all(
-            self.is_healthy(place) and at + PAUSES_MS.longest < self.scene.now_ms
-            for place, at in self._healthy_ms.items()
+            self.is_healthy(tp) and at + PAUSES_MS.longest < self.scene.now_ms for tp, at in self._healthy_ms.items()
         ):
             assert not any(map(self.is_overdue, self.work)), "a transaction is not timed out"
             assert not any(self.state(name).startswith("Prepare") for name in IDS)
 
     def read_from_everywhere(self) -> None:
-        for place in PLACES:
-            log = self.logs[place]
+        for tp in PARTITIONS:
+            log = self.logs[tp]
             for offset in range(log.log_start_offset, log.end_offset + 1):
                 for max_bytes in (1, 300, WHOLE):
-                    log.check_committed(fetch(self.scene, place, offset, committed=True, max_bytes=max_bytes), offset)
+                    log.check_committed(fetch(self.scene, tp, offset, committed=True, max_bytes=max_bytes), offset)

@@ -1,6 +1,6 @@
-"""`python -m testkit.worlds.power_cuts NAME...` looks at states again, by the names that a failed test gave them.
+"""`python -m testkit.worlds.power_cuts NAME...` checks states again, by the names that a failed test gave them.
 
-It tells what was done, what the power cut left in which file, and what the check says.
+It shows the changes before the power cut, the content that it left in each file, and the result of the check.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from testkit.worlds.power_cuts.sweep import Trace, find
 
 
 def show(trace: Trace, state_name: str) -> bool:
-    """Whether the state holds."""
+    """Returns True if the state holds."""
     trace, state, journal = find(trace, state_name)
     print(*(f"{number:4} {entry.what}" for number, entry in enumerate(journal, 1)), sep="\n")
-    print(state_name, *state.told, sep="\n  ")
+    print(state_name, *state.description, sep="\n  ")
     print("what is left:", *_listing(state.medium, ROOT, "  "), sep="\n")
     try:
         trace.check(state.disk(), state.moment)

@@ -30,7 +30,7 @@ from kwire.replicas.acknowledging import ALL_IN_SYNC
 from kwire.replicas.partition import Partition
 from kwire.runtime.futures import at_once
 from testkit.metadata.harness import NOW_MS, FakeClock
-from testkit.scenes.asking.asked_broker import AskedBroker
+from testkit.scenes.direct.broker_driver import BrokerDriver
 from testkit.scenes.partition_files import log_files
 from testkit.worlds.power_cuts.checking import check_log, contents, sent_of
 from testkit.worlds.power_cuts.folds import check_offsets, is_of_a_restart
@@ -50,7 +50,7 @@ COMMIT_VERSION = 8
 
 @attrs.define(eq=False)
 class TopicStory:
-    """When a topic was asked for and answered, and when its deletion was; in changes of the disk."""
+    """The times of the request and answer of a topic's creation and of its deletion, in changes of the disk."""
 
     created: float = float("inf")
     deletion_began: float = float("inf")
@@ -70,7 +70,7 @@ class BrokerTrace:
         self.producer_ids: list[tuple[int, int]] = []
         self.sequences: dict[tuple[bytes, int], int] = {}
         self.times = [(0, NOW_MS)]
-        """What time it was from which change on."""
+        """Changes, and the time (ms) from each of them on."""
         self.ids = 0
         self.salt = 0
 
@@ -87,8 +87,8 @@ class BrokerTrace:
     def _open_after(self, moment: Moment) -> dict[Key, list[Batch]]:
         """Notes what the restart appends, and returns what it has found."""
         began = self._now
-        self.asked = self._open_broker(self.disk, self.ids, self._time_ms(began))
-        self.broker = self.asked.broker
+        self.driver = self._open_broker(self.disk, self.ids, self._time_ms(began))
+        self.broker = self.driver.broker
         self.ids += 100
         found = {}
         for key, batches in self._check_logs(self.broker, moment).items():
@@ -99,15 +99,15 @@ class BrokerTrace:
                 sent.answered = self._now
                 history.events.append(sent)
         with self._appending():
-            self.asked.flush()
+            self.driver.flush()
         return found
 
     def _time_ms(self, position: float) -> int:
         return next(time_ms for at, time_ms in reversed(self.times) if at <= position)
 
-    def _open_broker(self, disk: FaultyDisk, ids: int, time_ms: int) -> AskedBroker:
+    def _open_broker(self, disk: FaultyDisk, ids: int, time_ms: int) -> BrokerDriver:
         clock = FakeClock(ids, time_ms)
-        return AskedBroker(Broker.open(ServerConfig.from_properties(self.settings), disk, clock), clock)
+        return BrokerDriver(Broker.open(ServerConfig.from_properties(self.settings), disk, clock), clock)
 
     def close(self) -> None:
         """The clean stop: everything is on the medium."""
@@ -118,13 +118,13 @@ class BrokerTrace:
             self._history(key).events.append(flushed)
 
     def die(self) -> None:
-        """The process does; the next `open` is on the machine that went on."""
+        """Kills the process; the next `open` is on the same machine, which keeps running."""
         self.broker.log_dirs.abandon()
 
     def create_topic(self, name: str, configs: Mapping[str, str] | None = None) -> None:
-        asked = [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()]
+        entries = [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()]
         with self._appending():
-            request = CreateTopicsRequest([CreatableTopic(name, 1, 1, configs=asked)])
+            request = CreateTopicsRequest([CreatableTopic(name, 1, 1, configs=entries)])
             response = at_once(self.broker.metadata.change(create_topics, request))
             assert response.topics[0].error_code == ErrorCode.NONE, response
         self.topics[response.topics[0].topic_id] = TopicStory(created=self._now)
@@ -156,7 +156,7 @@ class BrokerTrace:
                 result = partition.append(batch, read_header(batch), acks=-1, now_ms=1000)
                 acknowledged = partition.when_committed(result.last_offset, ALL_IN_SYNC)
                 is_held, answered = acknowledged is not None, self._now
-                self.asked.flush()
+                self.driver.flush()
                 if is_held:
                     answered = self._now
             if flushed:
@@ -212,7 +212,7 @@ class BrokerTrace:
     def _answer_of(self, handling: Coroutine[Any, Any, T]) -> T:
         try:
             handling.send(None)
-            self.asked.flush()
+            self.driver.flush()
             handling.send(None)
         except StopIteration as answered:
             value: T = answered.value
@@ -243,13 +243,13 @@ class BrokerTrace:
     # -- what must hold
 
     def check(self, disk: FaultyDisk, moment: Moment) -> None:
-        asked = self._open_broker(disk, 50_000, self._time_ms(moment.position))
-        broker = asked.broker
+        driver = self._open_broker(disk, 50_000, self._time_ms(moment.position))
+        broker = driver.broker
         self._check_topics(broker, moment)
         self._check_logs(broker, moment)
-        asked.flush()
+        driver.flush()
         check_offsets(broker)
-        self._check_more(asked, moment)
+        self._check_more(driver, moment)
         fresh = at_once(broker.producer_ids.draw())
         assert fresh not in [given for given, at in self.producer_ids if at <= moment.position], f"{fresh} again"
         ends = {}
@@ -258,13 +258,13 @@ class BrokerTrace:
             partition.append_own(batch, read_header(batch), now_ms=1000)
             ends[key_of(partition)] = contents(log_files(partition))
         broker.close()
-        broker = self._open_broker(disk, 60_000, asked.now_ms).broker
+        broker = self._open_broker(disk, 60_000, driver.now_ms).broker
         assert broker.log_dirs.metadata.clean_shutdown
         assert {key_of(it): contents(log_files(it)) for it in broker.partitions} == ends
         broker.log_dirs.abandon()
 
-    def _check_more(self, asked: AskedBroker, moment: Moment) -> None:
-        """What only some traces can tell, on the broker that was opened again."""
+    def _check_more(self, driver: BrokerDriver, moment: Moment) -> None:
+        """Checks of single traces on the reopened broker."""
 
     def _check_topics(self, broker: Broker, moment: Moment) -> None:
         known = {topic.topic_id for topic in broker.metadata.image.topics.values()}
@@ -275,7 +275,7 @@ class BrokerTrace:
                 assert topic_id not in known, f"the deleted topic {topic_id.hex()} is back"
 
     def _check_logs(self, broker: Broker, moment: Moment) -> dict[Key, list[Batch]]:
-        """Of each partition the beginning of its timeline, and what the restart has appended."""
+        """Checks that each log is the beginning of its timeline, then the restart's batches. Returns the batches."""
         return {
             key_of(it): check_log(
                 log_files(it),
@@ -291,7 +291,7 @@ class BrokerTrace:
 
 
 class NextBrokerLife(BrokerTrace):
-    """Restarts, and goes on in every topic."""
+    """A life that restarts, and continues in every topic."""
 
     def __init__(self, before: BrokerTrace, moment: Moment) -> None:
         super().__init__(f"{before.name}, a life later", lambda _: self._go_on())

@@ -1,4 +1,4 @@
-"""Whether the states that a power cut leaves show a mistake that is made while they are swept."""
+"""Checks that the states after power cuts show a mistake that is made while they are swept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testkit.mutants.changes import Mutant, at_large
 from testkit.worlds.power_cuts.sweep import Bounds, BrokenPromise, Tally, Trace, sweep
 
 NO_LIVES = 10**9
-LOOKS = (Bounds(states=2, lives=NO_LIVES, every=10), Bounds(states=8, lives=NO_LIVES))
+SWEEPS = (Bounds(states=2, lives=NO_LIVES, every=10), Bounds(states=8, lives=NO_LIVES))
 """One after the other. The second is enough for every mistake of today to be made, the first for most of them."""
 QUICK = (
     Bounds(states=8, lives=NO_LIVES),
@@ -24,12 +24,12 @@ QUICK = (
 def expect_made(trace: Callable[[str], Trace], mutant: Mutant) -> None:
     """Fails if the mistake is not made in the first states of its trace, caught or not."""
     with at_large(mutant.change) as made:
-        for bounds in LOOKS:
+        for bounds in SWEEPS:
             with suppress(BrokenPromise):
                 sweep(trace(mutant.trace), bounds, tally=Tally(), until=lambda: made.times > 0)
             if made.times:
                 break
-    assert made.times, f"{mutant.change.seen_by or mutant.trace} does not come to {mutant.change.place}"
+    assert made.times, f"{mutant.change.seen_by or mutant.trace} does not come to {mutant.change.target}"
 
 
 def expect_caught(trace: Callable[[str], Trace], name: str) -> BrokenPromise:

@@ -23,9 +23,10 @@ def nothing(_: Batch) -> bool:
 def check_log(
     log: Log, known: Known, *, lost_power: bool, may_follow: Callable[[Batch], bool] = nothing
 ) -> list[Batch]:
-    """Everything that must hold; returns the beginning of a timeline that the log is, with what its start has passed.
+    """Checks all promises of a log. Returns the matching beginning of a timeline, with the batches that its start has
+    passed.
 
-    A restart may append by itself. Batches that nobody sent `may_follow` the beginning, and are returned as well.
+    A restart may append by itself. Batches of a restart `may_follow` the beginning, and are returned as well.
     """
     start, end = log.log_start_offset, log.log_end_offset
     assert known.lowest_start <= start <= known.highest_start, (
@@ -46,13 +47,13 @@ def check_log(
 
 
 def sent_of(found: list[Batch], known: Known) -> list[Batch]:
-    """Those before the first that nobody sent."""
+    """Returns the batches before the first one of a restart."""
     sent = {batch for timeline in (*known.timelines, *known.may_return) for batch in timeline}
     return list(takewhile(sent.__contains__, found))
 
 
 def contents(log: Log) -> list[Batch]:
-    """As a consumer reads them; each batch is checked by its CRC."""
+    """Returns the batches as a consumer reads them; each is checked by its CRC."""
     found: list[Batch] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -88,37 +89,37 @@ def timeline_of(found: list[Batch], start: int, end: int, known: Known) -> list[
 
 
 def check_derived(log: Log, timeline: list[Batch], found: list[Batch], cleaned_end: int) -> None:
-    """Indexes, epochs, producers and aborted transactions are what the records say."""
+    """Checks that indexes, epochs, producers and aborted transactions follow from the records."""
     headers = [read_header(batch.data) for batch in found]
     _check_indexes(log)
     check_epochs(log, headers)
     aborted = check_producers(log, timeline, headers)
-    told = [entry for segment in log.segments for entry in segment.aborted]
-    assert len(set(told)) == len(told), f"aborted transactions are told twice: {told}"
+    listed = [entry for segment in log.segments for entry in segment.aborted]
+    assert len(set(listed)) == len(listed), f"aborted transactions are told twice: {listed}"
     expected = [entry for entry in aborted if entry.last_offset >= log.log_start_offset]
     if cleaned_end:
         compacted.check_aborted(
-            [it for it in told if it.last_offset >= log.log_start_offset], expected, found, cleaned_end
+            [it for it in listed if it.last_offset >= log.log_start_offset], expected, found, cleaned_end
         )
         return
-    assert [entry for entry in told if entry.last_offset >= log.log_start_offset] == expected, "aborted transactions"
+    assert [entry for entry in listed if entry.last_offset >= log.log_start_offset] == expected, "aborted transactions"
 
 
 def _check_indexes(log: Log) -> None:
     for segment in log.segments:
-        places: dict[int, int] = {}
+        positions: dict[int, int] = {}
         latest: dict[int, int] = {}
         newest = -1
         for position, header in scan_headers(segment.file, 0, segment.size):
             last = header.last_offset - segment.base_offset
             newest = max(newest, header.newest_record_ms)
-            places[last], latest[last] = position, newest
+            positions[last], latest[last] = position, newest
         index, time_index = segment.index, segment.time_index
         for offset, position in zip(index.offsets, index.positions, strict=True):
-            assert places.get(offset) == position, f"{segment.path}.index: {offset} is not at {position}"
+            assert positions.get(offset) == position, f"{segment.path}.index: {offset} is not at {position}"
         for timestamp, offset in zip(time_index.timestamps, time_index.offsets, strict=True):
             assert latest.get(offset) == timestamp, f"{segment.path}.timeindex: {timestamp} at {offset}"
-        for last, position in places.items():
+        for last, position in positions.items():
             found = segment.locate(last + segment.base_offset)
             assert found is not None, f"{segment.path}: {last} is not found"
             assert found[0] == position, f"{segment.path}: {last} is looked for at {found[0]}, not at {position}"
@@ -167,11 +168,11 @@ def check_producers(log: Log, timeline: list[Batch], headers: list[BatchHeader])
 
 
 def producers_of(log: Log) -> dict[int, tuple[object, ...]]:
-    """What is known of each."""
+    """Returns the state of each producer."""
     return {producer_id: _summary(entry) for producer_id, entry in log.producers.entries.items()}
 
 
 def _summary(entry: ProducerEntry) -> tuple[object, ...]:
-    """What a snapshot keeps too. It has one timestamp, which may be a marker's, for entry and batch."""
+    """The fields that a snapshot has too. Its one timestamp, of entry and batch, may be a marker's."""
     last = entry.batches[-1][:4] if entry.batches else None
     return entry.epoch, entry.coordinator_epoch, entry.txn_first_offset, last

@@ -1,4 +1,4 @@
-"""What compaction may have left of a log, held against what was sent: record by record, where others are by batch."""
+"""Checks the result of compaction against the sent records: record by record, where other checks are by batch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def difference(found: list[Batch], sent: list[Batch], start: int, cleaned_end: i
 
 
 def check_cleaned(log: Log, found: list[Batch]) -> None:
-    """What the log takes for clean is: it has each key once."""
+    """Checks that the clean part of the log has each key once."""
     keys = [
         row[2]
         for batch in found
@@ -49,16 +49,16 @@ def check_cleaned(log: Log, found: list[Batch]) -> None:
     assert len(set(keys)) == len(keys), f"below {log.cleaned_offset}, which is said to be clean, are the keys {keys}"
 
 
-def check_aborted(told: list[AbortedTxn], aborted: list[AbortedTxn], found: list[Batch], cleaned_end: int) -> None:
-    """Of the aborted transactions those are known of which something is left, and no others than there were."""
-    assert set(told) <= set(aborted), "aborted transactions that there never were"
+def check_aborted(listed: list[AbortedTxn], aborted: list[AbortedTxn], found: list[Batch], cleaned_end: int) -> None:
+    """Checks that the log lists the aborted transactions with remaining records, and no others than there were."""
+    assert set(listed) <= set(aborted), "aborted transactions that there never were"
     for txn in aborted:
         left = [
             batch.base
             for batch in found
             if txn.first_offset <= batch.base < txn.last_offset and _is_of(read_header(batch.data), txn.producer_id)
         ]
-        assert txn in told or not (left or txn.last_offset >= cleaned_end), f"{txn} is forgotten, and has {left}"
+        assert txn in listed or not (left or txn.last_offset >= cleaned_end), f"{txn} is forgotten, and has {left}"
 
 
 def _is_of(header: BatchHeader, producer_id: int) -> bool:
@@ -66,7 +66,9 @@ def _is_of(header: BatchHeader, producer_id: int) -> bool:
 
 
 def decided(sent: Iterable[Batch]) -> dict[int, bool | None]:
-    """By the base offset of each batch: whether it is committed; None while that is not decided."""
+    """Returns True or False by the base offset of each batch, if it is committed or aborted; None while that is
+    undecided.
+    """
     found: dict[int, bool | None] = {}
     open_batches: dict[int, list[int]] = {}
     for batch in sent:
@@ -92,7 +94,7 @@ def _is_part(batch: Batch, original: Batch) -> bool:
 
 
 def _identity(batch: Batch) -> tuple[object, ...]:
-    """What stays of a batch's header."""
+    """The fields of a batch's header that compaction keeps."""
     header = read_header(batch.data)
     return (
         header.producer_id,

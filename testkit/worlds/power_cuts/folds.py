@@ -1,4 +1,6 @@
-"""What follows from the records of a log alone, worked out once more: offsets that count, and what readers may see."""
+"""The state that follows from the records of a log alone, computed a second time: committed offsets, and visible
+records.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from kwire.replicas.partition import Partition
 from kwire.runtime.futures import at_once
 from kwire.transactions.records import read_record as read_transaction_record
 from kwire.transactions.transaction import COMPLETE, TransactionState
-from testkit.scenes.asking.asked_broker import AskedBroker
-from testkit.scenes.asking.reading import read_all, visible
+from testkit.scenes.direct.broker_driver import BrokerDriver
+from testkit.scenes.direct.reading import read_all, visible
 from testkit.scenes.partition_files import log_files
 from testkit.worlds.power_cuts.checking import contents
 from testkit.worlds.power_cuts.history import Batch
@@ -28,7 +30,7 @@ GROUPS = ("g", "h", "later")
 
 
 def is_of_a_restart(topic: str, batch: Batch) -> bool:
-    """Whether a restart may append it by itself: it finishes what was prepared, and aborts what is overdue."""
+    """True if a restart may append it by itself: it completes prepared transactions, and aborts overdue ones."""
     if topic != TRANSACTION_STATE:
         return read_header(batch.data).is_control
     changes = [read_transaction_record(bytes(it.key or b""), bytes(it.value or b"")) for it in _records(batch)]
@@ -64,8 +66,10 @@ def decided(partition: Partition) -> Iterator[tuple[list[Record], bool | None]]:
 
 
 def check_offsets(broker: Broker) -> None:
-    """What groups are told is the fold over what `__consumer_offsets` says, of which the last record counts."""
-    told: dict[tuple[str, str, int], tuple[int, int | None]] = {}
+    """Checks that the groups' offsets are the fold over the records of `__consumer_offsets`, of which the last one
+    counts.
+    """
+    newest: dict[tuple[str, str, int], tuple[int, int | None]] = {}
     unstable = set()
     for partition in broker.partitions:
         if partition.topic != CONSUMER_OFFSETS:
@@ -79,10 +83,10 @@ def check_offsets(broker: Broker) -> None:
                 offset = None if change.offset is None else change.offset.offset
                 if committed is None:
                     unstable.add(key)
-                elif record.offset > told.get(key, (-1, None))[0]:
-                    told[key] = record.offset, offset
+                elif record.offset > newest.get(key, (-1, None))[0]:
+                    newest[key] = record.offset, offset
     for group_id in GROUPS:
-        expected = {key: offset for key, (_, offset) in told.items() if key[0] == group_id and offset is not None}
+        expected = {key: offset for key, (_, offset) in newest.items() if key[0] == group_id and offset is not None}
         answered = {key: offset for key, (offset, _) in _answers(broker, group_id, stable=False).items() if offset >= 0}
         assert answered == expected, f"group {group_id}"
         held = {key for key, (_, error) in _answers(broker, group_id, stable=True).items() if error}
@@ -110,7 +114,7 @@ def committed_values(partition: Partition) -> list[bytes]:
     return [bytes(it.value or b"") for records, committed in decided(partition) if committed for it in records]
 
 
-def check_readers(asked: AskedBroker, partition: Partition) -> list[bytes]:
+def check_readers(driver: BrokerDriver, partition: Partition) -> list[bytes]:
     """A read_committed reader is given what is committed below the first open transaction; returns the values."""
     start = partition.log_start_offset
     end = partition.high_watermark
@@ -122,7 +126,7 @@ def check_readers(asked: AskedBroker, partition: Partition) -> list[bytes]:
             expected += [(it.offset, bytes(it.value or b"")) for it in records if it.offset >= start]
     assert partition.last_stable_offset == end, f"{partition.topic}: stable up to {partition.last_stable_offset}"
     seen, offset = [], start
-    for fetched in read_all(asked, (partition.topic, partition.index), start, committed=True):
+    for fetched in read_all(driver, (partition.topic, partition.index), start, committed=True):
         seen += [(it.offset, bytes(it.value or b"")) for it in visible(fetched, offset)]
         offset = fetched.end or offset
     assert offset == end, f"{partition.topic}: readers are stuck at {offset}, and {end} is stable"

@@ -1,8 +1,8 @@
-"""What happened to one partition, and what must therefore hold of it at any moment.
+"""The events of one partition, and the promises that follow from them at any moment.
 
-Everything that a trace did is noted with the moments at which it began and was answered; a moment is a number of
-changes that the disk has seen. What began and was not answered yet may have happened or not. What was answered survives
-the death of the process; what a flush covered, or a restart found on the medium, survives a power cut too.
+Every operation of a trace is noted with the moments at which it began and was answered; a moment is a number of changes
+of the disk. An operation without an answer may have happened or not. An answered one survives the death of the process;
+one that a flush covered, or a restart found on the medium, survives a power cut too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NOT_ANSWERED = math.inf
 
 
 class Batch(NamedTuple):
-    """A batch as it stands in the log; `end` is the offset after its last."""
+    """A batch as it is in the log; `end` is the offset after its last."""
 
     base: int
     end: int
@@ -41,7 +41,7 @@ class Flushed(Event):
 
 @attrs.define(eq=False)
 class Truncated(Event):
-    """To `offset`; `fully`: the log is empty and goes on there."""
+    """A truncation to `offset`; `fully`: the log is empty and continues there."""
 
     offset: int
     fully: bool = False
@@ -49,13 +49,13 @@ class Truncated(Event):
 
 @attrs.define(eq=False)
 class StartMoved(Event):
-    """By whatever way, to `offset` at most."""
+    """The log start has moved, for any reason, to `offset` at most."""
 
     offset: int
 
 
 @attrs.define(eq=False)
-class StartKept(Event):
+class StartStored(Event):
     """The checkpoint has the log start."""
 
     offset: int
@@ -89,7 +89,7 @@ class Found(Event):
 
 @attrs.define
 class Known:
-    """What holds at a moment: the log is a beginning of one of the timelines, and not too short."""
+    """The promise at a moment: the log is a beginning of one of the timelines, and not too short."""
 
     timelines: list[list[Batch]] = attrs.field(factory=lambda: [[]])
     answered_end: int = 0
@@ -102,7 +102,7 @@ class Known:
     durably_exists: bool = False
     may_be_gone: bool = False
     may_return: list[list[Batch]] = attrs.field(factory=list)
-    """What a truncation was cutting when the process died: until a flush a power cut may bring it back."""
+    """The batches of a truncation during which the process died: until a flush a power cut may bring them back."""
 
     def least_end(self, *, lost_power: bool) -> int:
         return self.durable_end if lost_power else self.answered_end
@@ -152,7 +152,7 @@ def _take_in(known: Known, event: Event, *, answered: bool) -> None:
             known.highest_start = max(known.highest_start, event.offset)
         case Cleaned():
             known.cleaned_end = max(known.cleaned_end, event.end_offset)
-        case StartKept() if answered:
+        case StartStored() if answered:
             known.lowest_start = max(known.lowest_start, event.offset)
         case Created():
             if answered:

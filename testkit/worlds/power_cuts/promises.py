@@ -1,7 +1,7 @@
-"""What transactional producers and groups were told, and what must therefore hold after a crash.
+"""The answers to transactional producers and groups, and the promises that follow from them after a crash.
 
-An event is noted with the moments at which it began and was answered, as in `testkit.worlds.power_cuts.history`. What
-began and was not answered may have happened or not, but not in part: a transaction counts everywhere or nowhere.
+An event is noted with the moments at which it began and was answered, as in `testkit.worlds.power_cuts.history`. An
+event without an answer may have happened or not, but not in part: a transaction counts everywhere or nowhere.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TypeVar
 import attrs
 from kwire_protocol.messages.describe_transactions import TransactionState
 
-from testkit.scenes.asking.asked_broker import Place
-from testkit.scenes.asking.clients import Identity
+from testkit.scenes.direct.broker_driver import TopicPartition
+from testkit.scenes.direct.clients import Identity
 
 EventT = TypeVar("EventT", bound="Event")
 NOT_YET = math.inf
-Given = Mapping[Place, Collection[bytes]]
+Given = Mapping[TopicPartition, Collection[bytes]]
 """The values that a read_committed reader is given."""
 
 
@@ -34,7 +34,7 @@ class Event:
 
 @attrs.define(eq=False)
 class Sending(Event):
-    place: Place
+    tp: TopicPartition
     values: tuple[bytes, ...]
 
 
@@ -62,22 +62,22 @@ class Work:
 
     @property
     def is_known(self) -> bool:
-        """At the coordinator."""
+        """True if the coordinator has the transaction."""
         return any(it.is_answered for it in self.added)
 
     def is_given(self, given: Given) -> bool:
         """All that was acknowledged, or nothing. Fails on a part."""
         found = {
-            (it.place, value): value in given.get(it.place, ())
+            (it.tp, value): value in given.get(it.tp, ())
             for it in self.sendings
             if it.is_answered
             for value in it.values
         }
-        assert len(set(found.values())) <= 1, f"{self.told}: readers are given a part: {found}"
+        assert len(set(found.values())) <= 1, f"{self.text}: readers are given a part: {found}"
         return any(found.values())
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         return f"the transaction of {self.transactional_id} as {self.identity}"
 
 
@@ -86,7 +86,7 @@ class Committed(Event):
     """An offset, outside of transactions without `work`."""
 
     group_id: str
-    place: Place
+    tp: TopicPartition
     offset: int
     work: Work | None = None
 
@@ -99,14 +99,14 @@ class Promises:
     def open_work(self, transactional_id: str) -> Work | None:
         return next((it for it in self.works if it.transactional_id == transactional_id and it.is_open), None)
 
-    def look(self, given: Given, now: float) -> None:
+    def check(self, given: Given, now: float) -> None:
         """Notes what readers are given for the first time."""
         for work in self.works:
-            if work.seen == NOT_YET and any(it.values[0] in given.get(it.place, ()) for it in work.sendings):
+            if work.seen == NOT_YET and any(it.values[0] in given.get(it.tp, ()) for it in work.sendings):
                 work.seen = now
 
     def at(self, moment: float) -> Promises:
-        """As much as had begun by then; what was answered by then was so at 0."""
+        """Returns the promises that had begun by then; those that were answered by then were answered at 0."""
 
         def was(at: float) -> float:
             return 0 if at <= moment else NOT_YET
@@ -133,19 +133,21 @@ class Promises:
     # -- what must hold, of promises `at` a moment
 
     def check_at_start(self, given: Given, describe: Callable[[str], TransactionState]) -> None:
-        """What is decided counts, or does not; what is open is so at its coordinator."""
+        """Checks that decided transactions count, or do not; open ones are open at their coordinator."""
         for work in self.works:
             self._check_outcome(work, given)
             if work.is_open and work.is_known:
                 known = describe(work.transactional_id)
-                assert known.transaction_state == "Ongoing", f"{work.told} is open, {known}"
-                assert (known.producer_id, known.producer_epoch) == work.identity, f"{work.told} is open, {known}"
-                places = {(topic.topic, index) for topic in known.topics for index in topic.partitions}
-                missing = {it.place for it in work.sendings if it.is_answered} - places
-                assert not missing, f"{work.told} will have no marker in {missing}"
+                assert known.transaction_state == "Ongoing", f"{work.text} is open, {known}"
+                assert (known.producer_id, known.producer_epoch) == work.identity, f"{work.text} is open, {known}"
+                partitions = {(topic.topic, index) for topic in known.topics for index in topic.partitions}
+                missing = {it.tp for it in work.sendings if it.is_answered} - partitions
+                assert not missing, f"{work.text} will have no marker in {missing}"
 
     def check_at_end(self, given: Given, describe: Callable[[str], TransactionState]) -> None:
-        """When everything had its time: nothing is open any more, and the coordinator says what readers see."""
+        """Checks, after enough time for everything, that nothing is open, and that the coordinator and the readers
+        agree.
+        """
         latest = {work.transactional_id: (work, self._check_outcome(work, given)) for work in self.works}
         for transactional_id, (work, is_given) in latest.items():
             state = describe(transactional_id).transaction_state
@@ -156,28 +158,28 @@ class Promises:
     def _check_outcome(self, work: Work, given: Given) -> bool:
         is_given, end = work.is_given(given), work.end
         if work.seen < NOT_YET:
-            assert is_given, f"{work.told} was visible, and is not any more"
+            assert is_given, f"{work.text} was visible, and is not any more"
         if end is not None and end.is_answered and any(it.is_answered for it in work.sendings):
-            assert is_given == end.committed, f"{work.told} was answered, committed: {end.committed}"
-        assert not is_given or (end is not None and end.committed), f"{work.told} is visible, nobody commits it"
+            assert is_given == end.committed, f"{work.text} was answered, committed: {end.committed}"
+        assert not is_given or (end is not None and end.committed), f"{work.text} is visible, nobody commits it"
         return is_given
 
-    def check_offsets(self, given: Given, answers: Callable[[str, Place], int]) -> None:
-        """The last commit that counts is what the group is told."""
-        possible: dict[tuple[str, Place], set[int]] = {}
+    def check_offsets(self, given: Given, answers: Callable[[str, TopicPartition], int]) -> None:
+        """Checks that a group's offset is that of the last commit that counts."""
+        possible: dict[tuple[str, TopicPartition], set[int]] = {}
         for it in self.commits:
-            offsets = possible.setdefault((it.group_id, it.place), {-1})
+            offsets = possible.setdefault((it.group_id, it.tp), {-1})
             if it.work is not None and not it.work.is_given(given):
                 continue
             if it.is_answered:
                 offsets.clear()
             offsets.add(it.offset)
-        for (group_id, place), offsets in possible.items():
-            told = answers(group_id, place)
-            assert told in offsets, f"group {group_id} is told {told} for {place}, not one of {offsets}"
+        for (group_id, tp), offsets in possible.items():
+            offset = answers(group_id, tp)
+            assert offset in offsets, f"group {group_id} is told {offset} for {tp}, not one of {offsets}"
 
     def settle(self, given: Given, now: float) -> None:
-        """What may have been decided is decided by now."""
+        """Notes that everything that may have been decided is decided by now."""
         for work in self.works:
             if work.end is None or not work.end.is_answered:
                 began = now if work.end is None else work.end.began

@@ -1,8 +1,8 @@
-"""One byte of what a power cut left rots before the restart: whatever is served is right, and the rest is there.
+"""One byte rots after a power cut, before the restart: everything that is served is right, and the rest is there.
 
-What rots is drawn by lot from the name of the state: one file, one byte of it, and which of its bits. Without a CRC
-(Apache Kafka's formats have none there) a digit that turned into another goes unnoticed in a checkpoint: there a bit
-flips that no text has. `.txnindex` and `.timeindex` are left out for the same reason; `kwire log check` sees those.
+The name of the state is the seed of the choice: one file, one byte of it, and one of its bits. Without a CRC (Apache
+Kafka's formats have none there) a digit that turned into another goes unnoticed in a checkpoint: there a bit flips that
+no text has. `.txnindex` and `.timeindex` are left out for the same reason; `kwire log check` finds those.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def examine_rotten(trace: StorageTrace, state: State) -> bool:
     try:
         _check(trace, state, disk, rotten)
     except Exception as error:
-        told = [f"{type(error).__name__}: {error}", *state.told, str(rotten)]
-        raise BrokenPromise("\n  ".join([state.name, *told])) from error
+        description = [f"{type(error).__name__}: {error}", *state.description, str(rotten)]
+        raise BrokenPromise("\n  ".join([state.name, *description])) from error
     return True
 
 
@@ -163,7 +163,7 @@ def _check_log(log: Log, known: Known, rotten: Rot | None) -> None:
 
 
 def _served(log: Log, rotten: Batch | None) -> Iterator[Batch]:
-    """Batch by batch, as a reader gets them who passes over what he is told to be corrupt, or sees to be."""
+    """Yields the batches that a reader gets if it skips those that are reported, or found, to be corrupt."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         try:

@@ -46,8 +46,8 @@ class Choice:
     def _names(self, number: int, _folder: Names) -> frozenset[int]:
         return self.folders.get(number, frozenset())
 
-    def told(self, medium: Medium) -> list[str]:
-        """For a person: what survives of what was not synced."""
+    def description(self, medium: Medium) -> list[str]:
+        """Returns a description of the unsynced content that survives, for a person."""
         lines = []
         for number, choice in self.files.items():
             file = medium.files[number]
@@ -57,8 +57,8 @@ class Choice:
                 f"file {number}: {choice.size} bytes (synced {len(file.durable)}, live {len(file.live)}), "
                 f"sector: version {held}{gap}"
             )
-        for number, kept in self.folders.items():
-            closed = medium.folders[number].with_forerunners(kept)
+        for number, durable in self.folders.items():
+            closed = medium.folders[number].with_forerunners(durable)
             lines += [
                 f"folder {number}: {'kept' if it in closed else 'lost'} {change}"
                 for it, change in enumerate(medium.folders[number].pending)
@@ -67,7 +67,7 @@ class Choice:
 
 
 def choices(medium: Medium, bound: int, chance: Random) -> Iterator[Choice]:
-    """At most `bound` choices; the first is that nothing survives. Some may come to the same."""
+    """Yields at most `bound` choices; in the first nothing survives. Some may be equal."""
     files = {number: medium.files[number] for number in sorted(_reachable(medium)) if medium.files[number].pending}
     folders = {number: folder for number, folder in sorted(medium.folders.items()) if folder.pending}
     if _count(files, folders) <= bound:
@@ -100,8 +100,8 @@ def _all(files: dict[int, Content], folders: dict[int, Names]) -> Iterator[Choic
     of_files = [_all_of_file(file) for file in files.values()]
     of_folders = [_subsets(len(folder.pending)) for folder in folders.values()]
     for picked in itertools.product(*of_files):
-        for kept in itertools.product(*of_folders):
-            yield Choice(dict(zip(files, picked, strict=True)), dict(zip(folders, kept, strict=True)))
+        for durable in itertools.product(*of_folders):
+            yield Choice(dict(zip(files, picked, strict=True)), dict(zip(folders, durable, strict=True)))
 
 
 def _all_of_file(file: Content) -> list[FileChoice]:
@@ -115,7 +115,7 @@ def _all_of_file(file: Content) -> list[FileChoice]:
 
 
 def _subsets(count: int) -> list[frozenset[int]]:
-    return [frozenset(kept) for size in range(count + 1) for kept in itertools.combinations(range(count), size)]
+    return [frozenset(durable) for size in range(count + 1) for durable in itertools.combinations(range(count), size)]
 
 
 def _newest(file: Content) -> FileChoice:
@@ -123,24 +123,24 @@ def _newest(file: Content) -> FileChoice:
 
 
 def _sample(files: dict[int, Content], folders: dict[int, Names], chance: Random) -> Iterator[Choice]:
-    kept = Choice(
+    durable = Choice(
         {number: _newest(file) for number, file in files.items()},
         {number: frozenset(range(len(folder.pending))) for number, folder in folders.items()},
     )
     yield Choice()
-    yield kept
-    yield Choice(kept.files, {})
-    yield Choice({}, kept.folders)
+    yield durable
+    yield Choice(durable.files, {})
+    yield Choice({}, durable.folders)
     singles = [
         attrs.evolve(rest, files={**rest.files, number: odd})
         for number, file in files.items()
         for odd in _odd_files(file)
-        for rest in (Choice({}, kept.folders), kept)
+        for rest in (Choice({}, durable.folders), durable)
     ] + [
         attrs.evolve(rest, folders={**rest.folders, number: odd})
         for number, folder in folders.items()
         for odd in _odd_folders(folder)
-        for rest in (Choice(), kept)
+        for rest in (Choice(), durable)
     ]
     chance.shuffle(singles)
     while True:

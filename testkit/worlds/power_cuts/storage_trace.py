@@ -28,8 +28,8 @@ from testkit.worlds.power_cuts.history import (
     Found,
     PartitionHistory,
     Sent,
-    StartKept,
     StartMoved,
+    StartStored,
     Truncated,
 )
 from testkit.worlds.power_cuts.sweep import Moment
@@ -140,21 +140,21 @@ class StorageTrace:
         # The names of segments that went are on the medium then.
         with (
             self._noted(key, Flushed(self._now, log.log_end_offset)),
-            self._noted(key, StartKept(self._now, log.segments.bases[0])),
+            self._noted(key, StartStored(self._now, log.segments.bases[0])),
         ):
             log.flush()
 
     def checkpoint(self) -> None:
         # As in Kafka, a start that the first segment's name tells is not in the checkpoint.
-        kept = {
-            key: StartKept(self._now, log.log_start_offset)
+        stored = {
+            key: StartStored(self._now, log.log_start_offset)
             for key, log in self.folder.logs.items()
             if log.log_start_offset > log.segments.bases[0]
         }
         self.folder.write(
             self.folder.take_checkpoints({key: log.log_end_offset for key, log in self.folder.logs.items()})
         )
-        for key, event in kept.items():
+        for key, event in stored.items():
             event.answered = self._now
             self._history(key).events.append(event)
 
@@ -215,14 +215,14 @@ class StorageTrace:
         events: list[tuple[Key, Event]] = []
         for key, log in logs.items():
             events.append((key, Flushed(self._now, log.log_end_offset)))
-            events.append((key, StartKept(self._now, log.log_start_offset)))
+            events.append((key, StartStored(self._now, log.log_start_offset)))
         self.folder.close({key: log.log_end_offset for key, log in logs.items()})
         for key, event in events:
             event.answered = self._now
             self._history(key).events.append(event)
 
     def abandon(self) -> None:
-        """The process dies; the next `open` is on the same machine, which went on."""
+        """Kills the process; the next `open` is on the same machine, which keeps running."""
         self.folder.abandon()
 
     @property

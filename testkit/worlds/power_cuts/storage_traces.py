@@ -158,7 +158,7 @@ def retention(it: StorageTrace) -> None:
 
 @_trace()
 def truncate(it: StorageTrace) -> None:
-    """As a follower does that learns of another history."""
+    """Truncates as a follower does whose leader has another history."""
     it.create()
     it.send(2, 2, 2, 2, 2, size=90)
     it.flush()

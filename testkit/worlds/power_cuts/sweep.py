@@ -1,8 +1,8 @@
-"""Cutting the power after every change of a trace, in every legal way up to a bound, and killing the process there.
+"""Cuts the power after every change of a trace, in every legal way up to a bound, and kills the process there.
 
-A trace runs once, on a disk that keeps a journal. The journal is then applied to a copy of the medium change by change,
-and what could be left at each moment is made into a disk of its own, on which the trace checks what must hold. From
-some of these states a next life begins, whose every change is swept in turn: its restart as much as what it writes.
+A trace runs once, on a disk that has a journal. The journal is then applied to a copy of the medium change by change,
+and each possible content at each moment is made into a disk of its own, on which the trace checks its promises. From
+some of these states a next life begins, whose every change is swept as well: its restart and its writes.
 
 A state is named by trace, seed and numbers (`State.name`); `python -m testkit.worlds.power_cuts NAME` shows it again.
 """
@@ -30,7 +30,7 @@ class Moment(NamedTuple):
 
 
 class Trace(Protocol):
-    """What a program does to a disk, and what it may rely on afterwards."""
+    """A program that uses a disk, and its promises afterwards."""
 
     name: str
 
@@ -38,10 +38,10 @@ class Trace(Protocol):
         """All of it, from an opening on."""
 
     def check(self, disk: FaultyDisk, moment: Moment) -> None:
-        """Restarts on what is left of that moment. Raises AssertionError, or whatever the program raised."""
+        """Restarts on the disk of that moment. Raises AssertionError, or any error of the program."""
 
     def next_life(self, moment: Moment) -> Trace:
-        """What a program does that restarts on what is left of that moment."""
+        """Returns the trace of a program that restarts on the disk of that moment."""
 
 
 @attrs.frozen
@@ -66,19 +66,19 @@ class State:
     name: str
     moment: Moment
     medium: Medium
-    told: list[str]
+    description: list[str]
 
     def disk(self) -> FaultyDisk:
         return FaultyDisk(medium=self.medium.copy())
 
 
 class BrokenPromise(AssertionError):
-    """A state that must not be; the cause tells in what way."""
+    """A state that violates a promise; the cause has the details."""
 
 
 @attrs.define(eq=False)
 class Tally:
-    """How many states were looked at, by name of trace; those of next lives under a name of their own."""
+    """The number of checked states, by name of trace; those of next lives have a name of their own."""
 
     states: dict[str, int] = attrs.field(factory=dict)
 
@@ -91,13 +91,13 @@ class Tally:
 
 
 TALLY = Tally()
-"""Of this process; shown at the end of a test run."""
+"""The tally of this process; shown at the end of a test run."""
 
 
 def sweep(
     trace: Trace, bounds: Bounds, *, seed: int = SEED, tally: Tally = TALLY, until: Callable[[], bool] = lambda: False
 ) -> None:
-    """Runs the trace and looks at its states, to the last or `until` that is so. Raises BrokenPromise."""
+    """Runs the trace and checks its states, to the last or `until` that is so. Raises BrokenPromise."""
     chance = Random(f"{seed} {trace.name}")
     journal = journal_of(trace, Medium())
     for state in states(f"{trace.name}@{seed}", Medium(), journal, bounds.states, every=bounds.every):
@@ -122,7 +122,7 @@ def _live_on(trace: Trace, state: State, bounds: Bounds, tally: Tally) -> None:
 
 
 def journal_of(trace: Trace, medium: Medium) -> list[Entry]:
-    """What the trace does on a copy of the medium."""
+    """Returns the changes of the trace on a copy of the medium."""
     disk = FaultyDisk(medium=medium.copy())
     trace.run(disk)
     return disk.journal
@@ -131,7 +131,8 @@ def journal_of(trace: Trace, medium: Medium) -> list[Entry]:
 def states(
     name: str, medium: Medium, journal: list[Entry], bound: int, *, every: int = 1, first: int = 0
 ) -> Iterator[State]:
-    """What may be left after each change, and in the middle of each append; `name` is what chance is drawn from.
+    """Yields the possible contents after each change, and in the middle of each append; `name` is the seed of random
+    choices.
 
     Of `every` so many moments only one, beginning with the `first`.
     """
@@ -148,15 +149,15 @@ def states(
             left = medium.after_power_cut(choice.fate())
             if (contents := left.durable_contents()) not in seen:
                 seen.add(contents)
-                told = [*last, "the power fails", *choice.told(medium)]
-                yield State(f"{where}/cut{number}of{bound}", Moment(position, True), left, told)
+                description = [*last, "the power fails", *choice.description(medium)]
+                yield State(f"{where}/cut{number}of{bound}", Moment(position, True), left, description)
         yield State(f"{where}/kill", Moment(position, False), medium.copy(), [*last, "the process dies"])
         change = journal[position].change if position < len(journal) else None
         if isinstance(change, Write) and len(change.data) > 1:
             torn = medium.copy()
             torn.apply(change._replace(data=change.data[: len(change.data) * 2 // 3]))
-            told = [*last, f"the process dies within: {journal[position].what}"]
-            yield State(f"{where}/torn", Moment(position, False), torn, told)
+            description = [*last, f"the process dies within: {journal[position].what}"]
+            yield State(f"{where}/torn", Moment(position, False), torn, description)
 
 
 def examine(trace: Trace, state: State) -> None:
@@ -168,7 +169,7 @@ def examine(trace: Trace, state: State) -> None:
 
 
 def _broken(state: State, error: Exception) -> BrokenPromise:
-    lines = [f"{type(error).__name__}: {error}", *state.told]
+    lines = [f"{type(error).__name__}: {error}", *state.description]
     return BrokenPromise(
         "\n  ".join([state.name, *lines, f"again: python -m testkit.worlds.power_cuts '{state.name}'"])
     )

@@ -1,9 +1,9 @@
-"""Traces of a broker with transactional producers, and what they may rely on after a crash.
+"""Traces of a broker with transactional producers, and their promises after a crash.
 
 `flushed` is a broker with log.flush.interval.messages=1, for its internal topics as for all others. Then, as after the
-death of the process alone, everything holds that anybody was told: decisions, records, offsets. With the defaults a
-power cut may take what it likes of each log. What is left must make sense nevertheless: readers are given what the
-markers say, and what is open either has a coordinator that ends it, or is found by `kwire txn list --hanging`.
+death of the process alone, every answer holds: decisions, records, offsets. With the defaults a power cut may take any
+part of each log. The rest must be consistent nevertheless: readers get the records by the markers, and an open
+transaction either has a coordinator that ends it, or is found by `kwire txn list --hanging`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kwire_protocol.errors import ErrorCode
 from kwire.coordinators.deadlines import PAUSES_MS
 from kwire.names.topic_names import TRANSACTION_STATE
 from kwire.replicas.partition import Partition
-from testkit.scenes.asking import clients
-from testkit.scenes.asking.asked_broker import AskedBroker, Place
-from testkit.scenes.asking.asked_cluster import abort_what_hangs
-from testkit.scenes.asking.clients import TV2, Batch, Identity
-from testkit.scenes.asking.reading import committed_offsets
+from testkit.scenes.direct import clients
+from testkit.scenes.direct.broker_driver import BrokerDriver, TopicPartition
+from testkit.scenes.direct.clients import TV2, Batch, Identity
+from testkit.scenes.direct.driven_cluster import abort_what_hangs
+from testkit.scenes.direct.reading import committed_offsets
 from testkit.worlds.power_cuts.broker_trace import SETTINGS, BrokerTrace, Key, NextBrokerLife, key_of
 from testkit.worlds.power_cuts.folds import check_readers, committed_values
 from testkit.worlds.power_cuts.history import Batch as LoggedBatch
@@ -31,7 +31,7 @@ from testkit.worlds.power_cuts.promises import Committed, End, Event, Promises, 
 from testkit.worlds.power_cuts.sweep import Moment
 
 MAX_TIMEOUT_MS = 900_000
-"""What transaction.max.timeout.ms is by default."""
+"""The default of transaction.max.timeout.ms."""
 FLUSHED = {**SETTINGS, "log.flush.interval.messages": "1"}
 
 SETTLING_MS = (MAX_TIMEOUT_MS + 1, PAUSES_MS.longest)
@@ -39,7 +39,7 @@ SETTLING_MS = (MAX_TIMEOUT_MS + 1, PAUSES_MS.longest)
 
 
 class TransactionTrace(BrokerTrace):
-    """`promises` is what producers and groups were told in this life, and in those before."""
+    """A trace. `promises` are those to producers and groups in this life, and in those before."""
 
     def __init__(self, name: str, steps: Callable[[Any], None], *, flushed: bool = False) -> None:
         super().__init__(name, steps)
@@ -47,28 +47,28 @@ class TransactionTrace(BrokerTrace):
         self.settings = FLUSHED if flushed else SETTINGS
         self.promises = Promises()
         self.has_lost_power = False
-        """In a life before this."""
+        """True if the power failed in an earlier life."""
 
     # -- what happens
 
     def _open_after(self, moment: Moment) -> dict[Key, list[LoggedBatch]]:
         found = super()._open_after(moment)
-        self.asked.on_flushed = self._look
+        self.driver.on_flushed = self._check_promises
         self._note_flushed(self._now)
-        self._look()
+        self._check_promises()
         return found
 
     def producer(self, transactional_id: str, version: int = TV2) -> Producer:
-        """Starts one, which ends whatever transaction the id has."""
+        """Starts a producer, which ends an open transaction of the id."""
         work = self.promises.open_work(transactional_id)
         if work is not None:
             work.end = End(self._now, committed=False)
-            with self.asking(work.end):
-                error, _ = clients.init(self.asked, transactional_id)
+            with self.in_flight(work.end):
+                error, _ = clients.init(self.driver, transactional_id)
             assert error is ErrorCode.CONCURRENT_TRANSACTIONS, error.name
             self._advance(PAUSES_MS.first)
-        with self.asking(Event(self._now)):
-            error, identity = clients.init(self.asked, transactional_id)
+        with self.in_flight(Event(self._now)):
+            error, identity = clients.init(self.driver, transactional_id)
         assert error is ErrorCode.NONE, error.name
         return Producer(self, transactional_id, identity, version)
 
@@ -92,21 +92,21 @@ class TransactionTrace(BrokerTrace):
             end.answered = self._now
 
     def _advance(self, by_ms: int) -> None:
-        self.times.append((self._now, self.asked.now_ms + by_ms))
+        self.times.append((self._now, self.driver.now_ms + by_ms))
         with self._appending():
-            self.asked.advance(by_ms)
+            self.driver.advance(by_ms)
 
     @contextmanager
-    def asking(self, *events: Event) -> Iterator[None]:
-        """A request, and what the broker goes on with afterwards."""
+    def in_flight(self, *events: Event) -> Iterator[None]:
+        """Covers a request, and the work of the broker that follows from it."""
         began = self._now
 
         def answered() -> None:
             for event in events:
                 event.answered = self._now
-            self._look()
+            self._check_promises()
 
-        self.asked.on_answered = answered
+        self.driver.on_answered = answered
         with self._appending():
             yield
         self._note_flushed(began)
@@ -118,32 +118,30 @@ class TransactionTrace(BrokerTrace):
             flushed.answered = self._now
             self._history(key_of(partition)).events.append(flushed)
 
-    def _look(self) -> None:
-        self.promises.look(
-            {place_of(it): check_readers(self.asked, it) for it in data_partitions(self.asked)}, self._now
+    def _check_promises(self) -> None:
+        self.promises.check(
+            {topic_partition_of(it): check_readers(self.driver, it) for it in data_partitions(self.driver)}, self._now
         )
 
     # -- what must hold
 
-    def _check_more(self, asked: AskedBroker, moment: Moment) -> None:
+    def _check_more(self, driver: BrokerDriver, moment: Moment) -> None:
         promises = self.promises.at(moment.position)
-        is_kept = self.flushed or not (moment.lost_power or self.has_lost_power)
-        given = committed_of(asked)
-        if is_kept:
-            promises.check_at_start(given, lambda name: clients.describe(asked, name))
-        settle(asked)
-        given = committed_of(asked)
-        hung = abort_what_hangs(asked)
-        for partition in asked.broker.partitions:
+        is_durable = self.flushed or not (moment.lost_power or self.has_lost_power)
+        given = committed_of(driver)
+        if is_durable:
+            promises.check_at_start(given, lambda name: clients.describe(driver, name))
+        settle(driver)
+        given = committed_of(driver)
+        hung = abort_what_hangs(driver)
+        for partition in driver.broker.partitions:
             assert partition.last_stable_offset == partition.log_end_offset, f"{partition.topic} is stuck"
         if hung:
-            assert not is_kept, hung
-            committed_of(asked)
-        if is_kept:
-            promises.check_at_end(given, lambda name: clients.describe(asked, name))
-            promises.check_offsets(
-                given, lambda group, place: committed_offsets(asked, group, [place], stable=True)[place]
-            )
+            assert not is_durable, hung
+            committed_of(driver)
+        if is_durable:
+            promises.check_at_end(given, lambda name: clients.describe(driver, name))
+            promises.check_offsets(given, lambda group, tp: committed_offsets(driver, group, [tp], stable=True)[tp])
 
     def next_life(self, moment: Moment) -> BrokerTrace:
         return NextTransactionLife(self, moment)
@@ -157,38 +155,38 @@ class Producer:
     transactional_id: str
     identity: Identity
     version: int
-    sequences: dict[Place, int] = attrs.field(factory=dict)
+    sequences: dict[TopicPartition, int] = attrs.field(factory=dict)
     work: Work | None = None
-    added: set[Place | str] = attrs.field(factory=set)
+    added: set[TopicPartition | str] = attrs.field(factory=set)
 
     def send(self, topic: str, count: int = 1) -> None:
-        place = (topic, 0)
+        tp = (topic, 0)
         values = tuple(b"%s %d" % (self.transactional_id.encode(), self._number()) for _ in range(count))
-        sending = Sending(self.trace._now, place, values)
+        sending = Sending(self.trace._now, tp, values)
         work = self._work()
         if self.version < TV2:
-            self._add(place, lambda asked: clients.add_partitions(asked, self.transactional_id, self.identity, [place]))
+            self._add(tp, lambda driver: clients.add_partitions(driver, self.transactional_id, self.identity, [tp]))
         work.sendings.append(sending)
         work.added.append(sending)
-        sequence = self.sequences.get(place, 0)
-        batch = Batch(place, self.identity, sequence, tuple((b"%d" % number, it) for number, it in enumerate(values)))
-        with self.trace.asking(sending):
-            answers = clients.produce(self.trace.asked, [batch], self.transactional_id, self.version)
-        assert answers[place][0] is ErrorCode.NONE, answers
-        self.sequences[place] = sequence + count
+        sequence = self.sequences.get(tp, 0)
+        batch = Batch(tp, self.identity, sequence, tuple((b"%d" % number, it) for number, it in enumerate(values)))
+        with self.trace.in_flight(sending):
+            answers = clients.produce(self.trace.driver, [batch], self.transactional_id, self.version)
+        assert answers[tp][0] is ErrorCode.NONE, answers
+        self.sequences[tp] = sequence + count
 
     def commit(self, group_id: str, topic: str, offset: int) -> None:
         work = self._work()
         if self.version < TV2:
             self._add(
-                group_id, lambda asked: clients.add_offsets(asked, self.transactional_id, self.identity, group_id)
+                group_id, lambda driver: clients.add_offsets(driver, self.transactional_id, self.identity, group_id)
             )
         committed = Committed(self.trace._now, group_id, (topic, 0), offset, work)
         self.trace.promises.commits.append(committed)
         work.added.append(committed)
-        with self.trace.asking(committed):
+        with self.trace.in_flight(committed):
             error = clients.commit_in_transaction(
-                self.trace.asked,
+                self.trace.driver,
                 self.transactional_id,
                 self.identity,
                 group_id,
@@ -202,12 +200,12 @@ class Producer:
         work, self.work = self.work, None
         assert work is not None
         work.end = End(self.trace._now, committed)
-        with self.trace.asking(work.end):
+        with self.trace.in_flight(work.end):
             error, following = clients.end(
-                self.trace.asked, self.transactional_id, self.identity, committed=committed, version=self.version
+                self.trace.driver, self.transactional_id, self.identity, committed=committed, version=self.version
             )
         assert error is ErrorCode.NONE, error.name
-        if clients.describe(self.trace.asked, self.transactional_id).transaction_state.startswith("Prepare"):
+        if clients.describe(self.trace.driver, self.transactional_id).transaction_state.startswith("Prepare"):
             self.trace._advance(PAUSES_MS.longest)  # a client would come again
         if following != self.identity:
             self.sequences.clear()
@@ -220,12 +218,12 @@ class Producer:
             self.trace.promises.works.append(self.work)
         return self.work
 
-    def _add(self, what: Place | str, ask: Callable[[AskedBroker], ErrorCode]) -> None:
+    def _add(self, what: TopicPartition | str, call: Callable[[BrokerDriver], ErrorCode]) -> None:
         if what not in self.added:
             event = Event(self.trace._now)
             self._work().added.append(event)
-            with self.trace.asking(event):
-                error = ask(self.trace.asked)
+            with self.trace.in_flight(event):
+                error = call(self.trace.driver)
             assert error is ErrorCode.NONE, error.name
             self.added.add(what)
 
@@ -244,39 +242,39 @@ class NextTransactionLife(NextBrokerLife, TransactionTrace):
         self.has_lost_power = before.has_lost_power or moment.lost_power
 
     def _go_on(self) -> None:
-        is_kept = self.flushed or not self.has_lost_power
+        is_durable = self.flushed or not self.has_lost_power
         self.time_passes()
-        if is_kept:
-            self.promises.settle(committed_of(self.asked), self._now)
+        if is_durable:
+            self.promises.settle(committed_of(self.driver), self._now)
         for topic in sorted({"t", "u"} - self.broker.partitions.by_name.keys()):
             self.create_topic(topic)
-        producer = self.producer("one" if is_kept else "another")
+        producer = self.producer("one" if is_durable else "another")
         for committed in (True, False):
-            for topic in [it.topic for it in data_partitions(self.asked)]:
+            for topic in [it.topic for it in data_partitions(self.driver)]:
                 producer.send(topic)
             producer.commit("later", "t", 6)
             producer.end(committed=committed)
         super()._go_on()
 
 
-def data_partitions(asked: AskedBroker) -> list[Partition]:
-    return [it for it in asked.broker.partitions if not it.is_internal]
+def data_partitions(driver: BrokerDriver) -> list[Partition]:
+    return [it for it in driver.broker.partitions if not it.is_internal]
 
 
-def place_of(partition: Partition) -> Place:
+def topic_partition_of(partition: Partition) -> TopicPartition:
     return partition.topic, partition.index
 
 
-def committed_of(asked: AskedBroker) -> Mapping[Place, list[bytes]]:
-    """What is committed, whether or not something open before it still holds readers back."""
+def committed_of(driver: BrokerDriver) -> Mapping[TopicPartition, list[bytes]]:
+    """Returns the committed records, even if an earlier open transaction still holds readers back."""
     given = {}
-    for it in asked.broker.partitions:
+    for it in driver.broker.partitions:
         if it.topic != TRANSACTION_STATE:
-            check_readers(asked, it)
-            given[place_of(it)] = committed_values(it)
+            check_readers(driver, it)
+            given[topic_partition_of(it)] = committed_values(it)
     return given
 
 
-def settle(asked: AskedBroker) -> None:
+def settle(driver: BrokerDriver) -> None:
     for by_ms in SETTLING_MS:
-        asked.advance(by_ms)
+        driver.advance(by_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from testkit.scenes.asking.clients import CLASSIC
+from testkit.scenes.direct.clients import CLASSIC
 from testkit.worlds.power_cuts.transaction_trace import TransactionTrace
 
 
@@ -47,7 +47,7 @@ def two_producers(it: TransactionTrace) -> None:
 
 
 def restarts(it: TransactionTrace) -> None:
-    """A death of the process, a time-out, and a producer that starts anew over its open transaction."""
+    """A death of the process, a timeout, and a producer that starts again over its open transaction."""
     it.create_topic("t")
     it.create_topic("u")
     one = it.producer("one")

@@ -31,17 +31,17 @@ def followers_of(world: World) -> list[int]:
     return [it for it in NODES if it != leader_of(world)]
 
 
-def asked(world: World, offset: int) -> DeleteRecordsResponse | Coroutine[Future[Any], None, DeleteRecordsResponse]:
+def deleted(world: World, offset: int) -> DeleteRecordsResponse | Coroutine[Future[Any], None, DeleteRecordsResponse]:
     request = DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, offset)])], TIMEOUT_MS)
     context = Context("client", "127.0.0.1", 9092, api_version=2)
     return bound(delete_records.handle, world.brokers[leader_of(world)])(request, context)
 
 
-class Asked:
+class Deletion:
     """A request that waits for other replicas."""
 
     def __init__(self, world: World, offset: int) -> None:
-        handling = asked(world, offset)
+        handling = deleted(world, offset)
         assert isinstance(handling, Coroutine), "it waits"
         self.handling = handling
         self.future = handling.send(None)
@@ -62,7 +62,7 @@ def found(response: DeleteRecordsResponse) -> tuple[int, int]:
 
 
 def the_answer_waits_until_every_live_replica_has_deleted_the_records(world: World) -> None:
-    request = Asked(world, 4)
+    request = Deletion(world, 4)
     for follower in followers_of(world):
         assert not request.is_answered()
         world.fetch(follower)  # it hears of it,

@@ -1,7 +1,7 @@
-"""Three whole brokers in memory that replicate one partition, where the test decides what happens when.
+"""Three whole brokers in memory that replicate one partition, where the test decides the order of events.
 
-Requests and responses of followers are encoded and decoded as on the wire. The test says who fetches, when an answer
-arrives, who leads, who dies, and who has not heard of the newest metadata yet.
+Requests and responses of followers are encoded and decoded as on the wire. The test decides which node fetches, when an
+answer arrives, which node leads, which dies, and which does not have the newest metadata yet.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from kwire.replicas.roles import NO_LEADER, Follower, Leader
 from kwire.replication.fetching import Fetcher, FetchSettings
 from kwire.replication.followers import FollowedPartition
 from kwire.runtime.futures import Future, at_once
-from testkit.cluster.told_cluster import ToldCluster, ToldMember, create
+from testkit.cluster.scripted_cluster import ScriptedCluster, ScriptedMember, create
 from testkit.metadata.harness import FakeClock
 
 TOPIC = "t"
 NODES = (1, 2, 3)
 SETTINGS = FetchSettings(max_bytes=300, response_max_bytes=300, max_wait_ms=0, backoff_ms=1000)
-"""Of a few batches each fetch gets only some."""
+"""Settings of fetches with small limits: each gets only some of a few batches."""
 
 
 def over_the_wire(message: Any, version: int) -> Any:
-    """What the other side decodes."""
+    """Returns the message as the other side decodes it."""
     writer = Writer()
     message.write(writer, version)
     pieces = [it.read() if isinstance(it, LogSlice) else bytes(it) for it in writer.pieces()]  # type: ignore[arg-type]
@@ -51,12 +51,12 @@ def over_the_wire(message: Any, version: int) -> Any:
 
 
 @attrs.define(eq=False)
-class DeafCluster(ToldCluster):
-    """Nodes in `deaf` are not told of new metadata. They find it when they append to it themselves."""
+class DeafCluster(ScriptedCluster):
+    """A cluster whose nodes in `deaf` are not notified of new metadata. They find it when they append to it."""
 
     deaf: set[int] = attrs.field(factory=set)
 
-    def tell(self, sender: int) -> None:
+    def notify(self, sender: int) -> None:
         for node_id in self.brokers:
             if node_id != sender and node_id not in self.deaf:
                 at_once(self.members[node_id].log.refresh())
@@ -83,7 +83,7 @@ class Produced:
 
 @attrs.define(eq=False)
 class SlowMetadata:
-    """What a leader proposes stays on the way until `decide`, if `is_slow`."""
+    """A metadata log in which a leader's proposals wait until `decide`, if `is_slow`."""
 
     metadata: MetadataService
     is_slow: bool = False
@@ -136,9 +136,9 @@ class World:
             settings=[f"node.id={node_id}", f"min.insync.replicas={self.min_insync_replicas}"],
         )
         log = SharedMetadataLog.open(self.cluster.disk, node_id, self.clock.now_ms)
-        log.announce = lambda: self.cluster.tell(node_id)
+        log.announce = lambda: self.cluster.notify(node_id)
         self.cluster.alive.add(node_id)
-        member = self.cluster.members[node_id] = ToldMember(node_id, self.cluster, log)
+        member = self.cluster.members[node_id] = ScriptedMember(node_id, self.cluster, log)
         broker = Broker.open(config, {f"/{node_id}": self.disks[node_id]}, self.clock, membership=member)
         self.cluster.brokers[node_id] = broker
         slow = self.slow[node_id] = SlowMetadata(broker.metadata)
@@ -170,14 +170,14 @@ class World:
 
     @property
     def registered(self) -> PartitionRegistration:
-        """The newest registration that some node knows."""
+        """The newest registration that some node has."""
         newest = max(self.brokers.values(), key=lambda it: it.metadata.image.offset)
         found = newest.metadata.image.partition(TOPIC, 0)
         assert found is not None
         return found
 
     def elect(self, by: int, leader: int) -> bool:
-        """That node makes a member of the ISR the leader, if it is one."""
+        """Lets that node make a member of the ISR the leader, if it is one."""
 
         def decide(state: ClusterState) -> tuple[Records, bool]:
             topic = state.image.topics[TOPIC]
@@ -240,20 +240,20 @@ class World:
         if request is None:
             return None
         if isinstance(request, FetchRequest):
-            asked = over_the_wire(request, 17)
-            answer = bound(fetch.handle, leader)(asked, Context("node", "127.0.0.1", 9092, api_version=17))
+            decoded = over_the_wire(request, 17)
+            answer = bound(fetch.handle, leader)(decoded, Context("node", "127.0.0.1", 9092, api_version=17))
             assert isinstance(answer, FetchResponse), "it waits for nothing"
             response: FetchResponse = over_the_wire(answer, 17)
             return response
         assert isinstance(request, ListOffsetsRequest)
-        asked = over_the_wire(request, 10)
+        decoded = over_the_wire(request, 10)
         offsets: ListOffsetsResponse = over_the_wire(
-            bound(list_offsets.handle, leader)(asked, Context("node", "127.0.0.1", 9092, api_version=10)), 10
+            bound(list_offsets.handle, leader)(decoded, Context("node", "127.0.0.1", 9092, api_version=10)), 10
         )
         return offsets
 
     def fetch(self, node_id: int) -> None:
-        """The node asks once, if it follows, and gets the answer."""
+        """Lets the node fetch once, if it follows, and delivers the answer."""
         fetcher = self.fetcher(node_id)
         if fetcher is None or fetcher.has_request_in_flight:
             return
@@ -262,7 +262,7 @@ class World:
             fetcher.received(answer, self.clock.now_ms())
 
     def settle(self) -> None:
-        """Everybody hears everything, and fetches until nothing changes."""
+        """Delivers all metadata, and lets all followers fetch until nothing changes."""
         for node_id in list(self.brokers):
             self.hear(node_id)
             self.slow[node_id].decide()

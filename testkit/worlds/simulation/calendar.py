@@ -38,7 +38,7 @@ class Calendar(trio.abc.Clock):
         self.at(self.now + seconds, callback)
 
     def soon(self, callback: Callable[[], object]) -> None:
-        """When the callbacks that are due already have been called."""
+        """Calls it when the callbacks that are due already have been called."""
         self.at(self.now, callback)
 
     async def run(self) -> None:
@@ -55,7 +55,7 @@ class Calendar(trio.abc.Clock):
         return self.now
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        """No task can run before the deadline, so time goes on to what is due next: never a sleep, from here."""
+        """Advances the time to the next due callback, because no task can run before the deadline. Returns no sleep."""
         next_s = min(self._due[0][0], deadline) if self._due else deadline
         if next_s == math.inf:
             return math.inf

@@ -38,10 +38,10 @@ from testkit.worlds.simulation.network import Network, SimStream
 REQUEST_TIMEOUT_S = 1.0
 PAUSE_S = 0.05
 SHARE_FROM_ANY_REPLICA = 0.3
-"""Of a reader's fetches (KIP-392)."""
+"""The share of a reader's fetches from any replica (KIP-392)."""
 
 SHARE_OF_UNKNOWN_EPOCHS = 0.05
-"""Of a reader's questions: it names a leader epoch that is not there yet (KIP-320)."""
+"""The share of a reader's ListOffsets with a leader epoch that does not exist yet (KIP-320)."""
 FACTORS = (2, 3, 3)
 """Replicas of a partition, when it is moved."""
 
@@ -55,12 +55,12 @@ class Client(Protocol):
 
 
 class Again(Exception):
-    """A request failed in a way that a client tries again, after it has looked at the metadata."""
+    """A request failed in a way that a client retries, after it has refreshed the metadata."""
 
 
 @attrs.define(eq=False)
 class Cluster:
-    """What one client knows of the cluster, and its connections."""
+    """The metadata and the connections of one client."""
 
     network: Network
     name: str
@@ -73,7 +73,7 @@ class Cluster:
     epochs: dict[int, int] = attrs.field(factory=dict)
     _connections: dict[Address, AsyncBrokerConnection] = attrs.field(factory=dict)
 
-    async def ask(self, address: Address, request: ApiMessage, **versions: int) -> Any:
+    async def call(self, address: Address, request: ApiMessage, **versions: int) -> Any:
         """Raises Again."""
         try:
             found = self._connections.get(address)
@@ -81,7 +81,7 @@ class Cluster:
                 found = self._connections[address] = await AsyncBrokerConnection.open(
                     address, REQUEST_TIMEOUT_S, client_id=self.name, connect=self._connect
                 )
-            return await found.ask(request, **versions)
+            return await found.call(request, **versions)
         except ClientError as error:
             raise Again(str(error)) from error
 
@@ -89,7 +89,7 @@ class Cluster:
         return SimStream(await self.network.connect(self.network.host(self.name), address))
 
     def connection(self, node_id: int) -> AsyncBrokerConnection | None:
-        """To that node, as it is: perhaps closed."""
+        """Returns the connection to that node, perhaps a closed one."""
         address = self.brokers.get(node_id)
         return None if address is None else self._connections.get(address)
 
@@ -97,10 +97,10 @@ class Cluster:
         for connection in self._connections.values():
             connection.close()
 
-    async def look(self) -> None:
+    async def refresh_metadata(self) -> None:
         """Raises Again."""
         address = self.random.choice([*self.brokers.values(), *self.bootstrap])
-        found = await self.ask(
+        found = await self.call(
             address, MetadataRequest([MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False)
         )
         topic = found.topics[0]
@@ -110,17 +110,17 @@ class Cluster:
             self.leaders = {it.partition_index: it.leader_id for it in topic.partitions}
             self.epochs = {it.partition_index: it.leader_epoch for it in topic.partitions}
 
-    async def ask_leader(self, index: int, request: ApiMessage, **versions: int) -> Any:
+    async def call_leader(self, index: int, request: ApiMessage, **versions: int) -> Any:
         """Raises Again."""
         address = self.brokers.get(self.leaders.get(index, -1))
         if address is None:
-            await self.look()
+            await self.refresh_metadata()
             raise Again("no leader is known")
-        return await self.ask(address, request, **versions)
+        return await self.call(address, request, **versions)
 
     async def find_coordinator(self, kind: int, key: str) -> Coordinator:
         """Raises Again."""
-        answer = await self.ask(
+        answer = await self.call(
             self.random.choice(self.bootstrap), FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
         )
         found: Coordinator = answer.coordinators[0]
@@ -128,13 +128,13 @@ class Cluster:
             raise Again(f"no coordinator: {found.error_code}")
         return found
 
-    async def ask_coordinator(self, kind: int, key: str, request: ApiMessage, **versions: int) -> Any:
+    async def call_coordinator(self, kind: int, key: str, request: ApiMessage, **versions: int) -> Any:
         """Raises Again."""
         found = await self.find_coordinator(kind, key)
-        return await self.ask((found.host, found.port), request, **versions)
+        return await self.call((found.host, found.port), request, **versions)
 
     async def persist(self, step: Callable[[], Any]) -> Any:
-        """Until it succeeds."""
+        """Repeats the step until it succeeds."""
         while True:
             try:
                 return await step()
@@ -144,12 +144,12 @@ class Cluster:
     async def rest(self) -> None:
         await trio.sleep(PAUSE_S * self.random.uniform(0.5, 1.5))
         with suppress(Again):
-            await self.look()
+            await self.refresh_metadata()
 
 
 def _produce(cluster: Cluster, index: int, batch: bytes, *, acks: int, transactional_id: str | None = None) -> Any:
     data = [TopicProduceData(topic_id=cluster.topic_id, partition_data=[PartitionProduceData(index, batch)])]
-    return cluster.ask_leader(index, ProduceRequest(transactional_id, acks, 1500, data), at_least=13)
+    return cluster.call_leader(index, ProduceRequest(transactional_id, acks, 1500, data), at_least=13)
 
 
 async def _produced(
@@ -162,7 +162,7 @@ async def _produced(
 
 @attrs.define(eq=False)
 class Producer:
-    """Idempotent, with acks=all: what it was told is there, once."""
+    """An idempotent producer with acks=all: an acknowledged record is there, once."""
 
     cluster: Cluster
     ledger: Ledger
@@ -182,13 +182,13 @@ class Producer:
 
     async def _begin(self) -> None:
         address = self.cluster.random.choice(self.cluster.bootstrap)
-        found = await self.cluster.ask(address, InitProducerIdRequest(transactional_id=None))
+        found = await self.cluster.call(address, InitProducerIdRequest(transactional_id=None))
         if found.error_code:
             raise Again(str(found.error_code))
         self.producer_id, self.epoch = found.producer_id, found.producer_epoch
 
     async def send(self, index: int) -> None:
-        """Until it is acknowledged."""
+        """Sends until it is acknowledged."""
         self.written += 1
         values = [
             f"{self.cluster.name}-{self.written}-{it}".encode() for it in range(self.cluster.random.choice([1, 1, 3]))
@@ -228,7 +228,7 @@ class Producer:
 
 @attrs.define(eq=False)
 class HastyProducer:
-    """With acks=1: what it was told may be lost, and stands in the way of others."""
+    """A producer with acks=1: its acknowledged records may be lost, and get in the way of others."""
 
     cluster: Cluster
     partitions: int
@@ -273,7 +273,7 @@ class TransactionalProducer:
 
     async def _begin(self) -> None:
         request = InitProducerIdRequest(self._id, 60_000, self.producer_id, self.epoch)
-        found = await self.cluster.ask_coordinator(TRANSACTION, self._id, request)
+        found = await self.cluster.call_coordinator(TRANSACTION, self._id, request)
         is_fenced = found.error_code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
         if is_fenced or (found.error_code and self.ledger.losses):
             self.producer_id = self.epoch = -1
@@ -301,7 +301,7 @@ class TransactionalProducer:
         while True:
             try:
                 request = EndTxnRequest(self._id, self.producer_id, self.epoch, committed)
-                ended = await self.cluster.ask_coordinator(TRANSACTION, self._id, request, at_least=5)
+                ended = await self.cluster.call_coordinator(TRANSACTION, self._id, request, at_least=5)
             except Again:
                 # It may have been carried out, which the next one is told.
                 await self.cluster.rest()
@@ -358,17 +358,22 @@ _NOT_NOW = frozenset(
 
 @attrs.define
 class Session:
-    """Of a reader with a node (KIP-227). `told` are the offset and leader epoch of each partition in it."""
+    """A fetch session of a reader with a node (KIP-227). `sent` has the offset and leader epoch of each partition in
+    it.
+    """
 
     session_id: int = 0
     epoch: int = 0
-    told: dict[int, tuple[int, int]] = attrs.field(factory=dict)
+    sent: dict[int, tuple[int, int]] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
 class Reader:
-    """Reads every partition from its beginning, mostly from the leader and now and then from another replica, and asks
-    for its end. `records` is all that it has read."""
+    """A consumer that reads every partition from its beginning, mostly from the leader and now and then from another
+    replica, and fetches its end.
+
+    `records` are those that it has read.
+    """
 
     cluster: Cluster
     ledger: Ledger
@@ -386,15 +391,15 @@ class Reader:
             index = self.cluster.random.randrange(self.partitions)
             try:
                 await self.read(index)
-                await self.ask_end(index)
+                await self.fetch_end(index)
                 if self.cluster.random.random() < SHARE_OF_UNKNOWN_EPOCHS:
-                    await self._ask_end_in_an_unknown_epoch(index)
+                    await self._fetch_end_in_an_unknown_epoch(index)
             except Again:
                 await self.cluster.rest()
             await trio.sleep(self.cluster.random.expovariate(12))
 
     def forget_lost(self) -> None:
-        """It goes on where its partitions go on."""
+        """Resets positions to where their partitions continue after a loss."""
         lost, self._known_losses = self.ledger.losses[self._known_losses :], len(self.ledger.losses)
         for loss in lost:
             topic, index = loss.key
@@ -408,7 +413,7 @@ class Reader:
             raise Again("something is lost")
 
     def _may_be_lost(self, index: int, leader_epoch: int, is_from_leader: bool) -> bool:
-        """Whether a replica that answers may not have heard yet that the partition goes on without some records."""
+        """True if the answering replica may still lack the news that the partition has lost records."""
         key = self.cluster.topic, index
         lost_in = [it.leader_epoch for it in self.ledger.losses if it.key == key]
         return bool(lost_in) and not (is_from_leader and leader_epoch >= max(lost_in))
@@ -422,15 +427,15 @@ class Reader:
             node_id = self.cluster.random.choice(sorted(self.cluster.brokers))
         address = self.cluster.brokers.get(node_id)
         if address is None:
-            await self.cluster.look()
+            await self.cluster.refresh_metadata()
             raise Again("no leader is known")
         session = self._sessions.pop(node_id, None) or Session()  # it is there again when it was answered well
-        asked = {**session.told, index: (0, 0)}
-        asked = {it: (self.positions.get(it, 0), self.cluster.epochs.get(it, -1)) for it in asked}
+        sent = {**session.sent, index: (0, 0)}
+        sent = {it: (self.positions.get(it, 0), self.cluster.epochs.get(it, -1)) for it in sent}
         wanted = [
             FetchPartition(it, epoch, offset, partition_max_bytes=20_000)
-            for it, (offset, epoch) in asked.items()
-            if session.told.get(it) != (offset, epoch)
+            for it, (offset, epoch) in sent.items()
+            if session.sent.get(it) != (offset, epoch)
         ]
         request = FetchRequest(
             max_wait_ms=20,
@@ -440,16 +445,16 @@ class Reader:
             session_epoch=session.epoch,
             topics=[FetchTopic(topic_id=self.cluster.topic_id, partitions=wanted)] if wanted else [],
         )
-        answer = await self.cluster.ask(address, request, at_least=13)
+        answer = await self.cluster.call(address, request, at_least=13)
         self._check_not_lost()
         if answer.error_code:
             raise Again(str(answer.error_code))
         for found in (it for topic in answer.responses for it in topic.partitions):
-            position, _ = asked[found.partition_index]
+            position, _ = sent[found.partition_index]
             key = self.cluster.topic, found.partition_index
             # In the same leader epoch, it is still the leader.
             is_from_leader = self.cluster.leaders.get(found.partition_index) == node_id
-            if self._may_be_lost(found.partition_index, asked[found.partition_index][1], is_from_leader):
+            if self._may_be_lost(found.partition_index, sent[found.partition_index][1], is_from_leader):
                 continue
             if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and is_from_leader:
                 raise BrokenPromise(f"{key}: a reader at {position} is out of range")
@@ -458,7 +463,7 @@ class Reader:
             aborted = {(it.producer_id, it.first_offset) for it in found.aborted_transactions or ()}
             self._take(key, bytes(found.records or b""), position, aborted)
         if answer.session_id:
-            self._sessions[node_id] = Session(answer.session_id, session.epoch + 1, asked)
+            self._sessions[node_id] = Session(answer.session_id, session.epoch + 1, sent)
 
     def _take(self, key: PartitionId, data: bytes, position: int, aborted: set[tuple[int, int]]) -> None:
         skipped: set[int] = set()
@@ -479,18 +484,18 @@ class Reader:
                 )
             self.positions[key[1]] = header.next_offset
 
-    async def ask_end(self, index: int) -> int:
-        """The end, as a reader is told. Raises Again."""
+    async def fetch_end(self, index: int) -> int:
+        """Returns the end offset in the response to a reader. Raises Again."""
         self.forget_lost()
         epoch = self.cluster.epochs.get(index, -1)
         found = await self._end_in_epoch(index, epoch)
         self._check_not_lost()
         if found.error_code or self._may_be_lost(index, epoch, is_from_leader=True):
             raise Again(str(found.error_code))
-        self.ledger.told_latest((self.cluster.topic, index), self.isolation_level, found.offset)
+        self.ledger.note_end((self.cluster.topic, index), self.isolation_level, found.offset)
         return int(found.offset)
 
-    async def _ask_end_in_an_unknown_epoch(self, index: int) -> None:
+    async def _fetch_end_in_an_unknown_epoch(self, index: int) -> None:
         epoch = self.cluster.epochs.get(index, -1) + 1000
         found = await self._end_in_epoch(index, epoch)
         if found.error_code == ErrorCode.NONE:
@@ -498,13 +503,13 @@ class Reader:
 
     async def _end_in_epoch(self, index: int, epoch: int) -> Any:
         wanted = [ListOffsetsTopic(self.cluster.topic, [ListOffsetsPartition(index, epoch, timestamp=-1)])]
-        answer = await self.cluster.ask_leader(index, ListOffsetsRequest(-1, self.isolation_level, wanted))
+        answer = await self.cluster.call_leader(index, ListOffsetsRequest(-1, self.isolation_level, wanted))
         return answer.topics[0].partitions[0]
 
     async def read_all(self) -> dict[PartitionId, list[Record]]:
         """Everything up to the end."""
         for index in range(self.partitions):
-            end = await self.cluster.persist(partial(self.ask_end, index))
+            end = await self.cluster.persist(partial(self.fetch_end, index))
             while self.positions.get(index, 0) < end:
                 await self.cluster.persist(partial(self.read, index))
         return self.records
@@ -527,16 +532,16 @@ class Operator:
             replicas = chance.sample(self.node_ids, chance.choice(FACTORS))
             with suppress(Again):
                 await self._reassign([(topic, index)], replicas)
-                await self._ask(ElectLeadersRequest(0, [TopicPartitions(topic, [index])], 1000))
+                await self._call(ElectLeadersRequest(0, [TopicPartitions(topic, [index])], 1000))
             await trio.sleep(chance.expovariate(3))
         await self.cluster.persist(partial(self._reassign, self.partitions, self.node_ids))
 
     async def _reassign(self, partitions: list[PartitionId], replicas: list[int]) -> None:
         moved = [ReassignableTopic(topic, [ReassignablePartition(index, replicas)]) for topic, index in partitions]
-        answer = await self._ask(AlterPartitionReassignmentsRequest(1000, True, moved))
+        answer = await self._call(AlterPartitionReassignmentsRequest(1000, True, moved))
         errors = {answer.error_code, *(it.error_code for topic in answer.responses for it in topic.partitions)}
         if errors - {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
             raise Again(str(errors))
 
-    async def _ask(self, request: ApiMessage) -> Any:
-        return await self.cluster.ask(self.cluster.random.choice(self.cluster.bootstrap), request)
+    async def _call(self, request: ApiMessage) -> Any:
+        return await self.cluster.call(self.cluster.random.choice(self.cluster.bootstrap), request)

@@ -1,14 +1,15 @@
-"""What members of a share group were promised, and whether it was kept (KIP-932).
+"""The promises to the members of a share group, and checks of them (KIP-932).
 
-* Who gets a record holds it alone, as long as its lock, its connection and the share partition last, and may end or
-  renew that.
-* What was acknowledged is recorded: a record that was accepted or rejected is not delivered again, and a record that
-  was released comes back with a higher delivery count. Only a leader that does not know yet that it was replaced may
-  not have heard of it.
-* What the group has left behind was delivered, at least once; or so often without an answer that it was given up.
+* A member that gets a record holds it alone, as long as its lock, its connection and the share partition last, and may
+  end or renew that.
+* Acknowledgements are recorded: a record that was accepted or rejected is not delivered again, and a record that was
+  released comes back with a higher delivery count. Only a leader that does not have its replacement in its metadata yet
+  may lack them.
+* The records before the group's start offset were delivered, at least once; or so often without an answer that they
+  were archived.
 * A record that was rejected, or delivered too often, is in the dead-letter topic, and none that was accepted is.
 
-Nothing is promised of what rests on records that are lost.
+There is no promise about lost records.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ LOCK_DURATION_MS: Final = 1000
 DELIVERY_COUNT_LIMIT: Final = 5
 
 _TICK_S: Final = 0.002
-"""As much earlier may a deadline be, in whole milliseconds of brokers."""
+"""The maximum time by which a deadline may be early, because brokers count whole milliseconds."""
 
 _REFUSALS: Final = (ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST)
 
@@ -49,16 +50,16 @@ class Fate(Enum):
     FAILED = (RecordState.ARCHIVED, RecordState.ARCHIVING)
     """It was rejected, or delivered too often."""
     ANY = (*ACCEPTED, *FAILED)
-    """Somebody has said one of these, and the member was told that it is done."""
+    """The fates of a record whose acknowledgement was confirmed to some member."""
 
 
 @attrs.define(eq=False)
 class Hold:
-    """What a member got with one request, and holds while `is_good`."""
+    """A member's lock on a record from one request, which it holds while `is_good`."""
 
     member_id: str
     share_partition: LedSharePartition | None
-    """Who gave it; None if that is not known for sure."""
+    """The share partition that delivered it; None if that is not certain."""
     connection: AsyncBrokerConnection | None
     until: float
     delivery_count: int
@@ -94,16 +95,16 @@ class Hold:
 class Deliveries:
     ledger: Ledger
     records: dict[PartitionId, dict[int, Record]] = attrs.field(factory=dict)
-    """What was delivered, by offset."""
+    """The delivered records, by offset."""
     assigned: set[int] = attrs.field(factory=set)
     """The partitions that a member was assigned, at any time: they have a state."""
     settled_to: dict[PartitionId, int] = attrs.field(factory=dict)
     """Everything before this offset is done."""
     unanswered: Counter[PartitionId] = attrs.field(factory=Counter)
-    """Fetches that may have delivered something to nobody."""
+    """The number of fetches without a response, which may have delivered something."""
     accepted: int = 0
     _done: dict[RecordId, tuple[Fate, float]] = attrs.field(factory=dict)
-    """With the time of the answer."""
+    """The final fates, with the time of the answer."""
     _released: dict[RecordId, tuple[int, float]] = attrs.field(factory=dict)
     """The last delivery count with which it was released, and the time of the answer."""
     _last: dict[RecordId, Hold] = attrs.field(factory=dict)
@@ -125,7 +126,9 @@ class Deliveries:
         *,
         current: bool,
     ) -> None:
-        """In answer to a fetch that was sent then; `current` if it was sent to the leader, which knew that it was."""
+        """Notes records in the response to a fetch that was sent then; `current` if it was sent to the leader, which
+        had its own leadership in its metadata.
+        """
         count, share_partition = hold.delivery_count, hold.share_partition
         if not 1 <= count <= DELIVERY_COUNT_LIMIT:
             raise BrokenPromise(f"{key}: {offsets} are delivered {count} times")
@@ -162,7 +165,7 @@ class Deliveries:
             raise BrokenPromise(f"{record_id} was released with {count}, and comes back with {hold.delivery_count}")
 
     def given_up(self, key: PartitionId, offset: int, hold: Hold) -> None:
-        """The member says next that it is done with it, or does not hold it any more for another reason."""
+        """Notes that the member is about to acknowledge it, or does not hold it any more for another reason."""
         if self._held.get((key, offset)) is hold:
             del self._held[key, offset]
 
@@ -171,8 +174,9 @@ class Deliveries:
     def acknowledged(
         self, key: PartitionId, offset: int, kind: int, hold: Hold, sent_at: float, *, is_sure: bool
     ) -> None:
-        """It was told that this was recorded. `is_sure` if the member held it all the time: else it may have been done
-        before, and the leader does not say so."""
+        """Notes that the member's acknowledgement was confirmed. `is_sure` if the member held it all the time: else it
+        may have been done before, and the leader does not report that.
+        """
         record_id, now = (key, offset), trio.current_time()
         if self.forgives(key):
             return
@@ -215,7 +219,7 @@ class Deliveries:
                     raise BrokenPromise(f"{key}: {record.value!r} at {record.offset} was never delivered")
 
     def check_state(self, key: PartitionId, state: PartitionResult) -> None:
-        """What the share coordinator has recorded. It has what members were told, and nothing else."""
+        """Checks the share coordinator's records. It has the confirmed acknowledgements, and nothing else."""
         if self.forgives(key):
             return
         if state.error_code:

@@ -1,9 +1,10 @@
-"""Who still has what was committed, by what really happened: it follows the metadata log, and knows how nodes ended.
+"""The replicas that have the committed records, by the real events: the metadata log and the ends of nodes.
 
-KIP-966 promises that nothing that was committed is lost as long as one replica that had it has not stopped uncleanly,
-be it that it was in sync, or that it was when the high watermark stood still. The cluster cannot tell a kill from a
+KIP-966 promises that no committed record is lost as long as one replica that had it has not stopped uncleanly, either
+because it was in sync, or because it was when the high watermark stopped. The cluster cannot distinguish a kill from a
 power cut, so both count. Only if no such replica is left may the last leader be elected. Then, and only if that one has
-lost its power since it was in sync, what its log lacks is lost: that is a `Loss`, and the only one that is forgiven.
+lost its power since it was in sync, the records that its log lacks are lost: that is a `Loss`, and the only one that is
+forgiven.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from kwire.metadata.records import MetadataRecord, decode_record
 PartitionId = tuple[str, int]
 
 MIN_INSYNC_REPLICAS = 2
-"""Of all topics."""
+"""The min.insync.replicas of all topics."""
 
-LOOKS_CLOSELY_S, CLOSE_LOOK_S = 0.1, 0.002
-"""How long, and how often, after an ISR has grown: its leader commits more before it hears of that."""
+CHECKS_CLOSELY_FOR_S, CLOSE_CHECK_INTERVAL_S = 0.1, 0.002
+"""The duration and the interval of checks after an ISR has grown: its leader commits more before it notices that."""
 
 
 class End(Enum):
-    """How a node's last process ended."""
+    """The way in which a node's last process ended."""
 
     CLEAN = auto()
     KILLED = auto()
@@ -37,20 +38,20 @@ class End(Enum):
 
 @attrs.frozen
 class Loss:
-    """What was written before this time and lies at this offset or behind may be gone."""
+    """Records that were written before this time, from this offset on, may be lost."""
 
     key: PartitionId
     offset: int
     at: float
     leader_epoch: int
-    """From which on the partition goes on without it."""
+    """The epoch in which the partition continues without them."""
 
 
 @attrs.define(eq=False)
 class Eligibility:
     ended: Callable[[int], End]
     log_end: Callable[[int, PartitionId], int | None]
-    """Of a node that runs."""
+    """Returns the log end of a node that runs."""
     committed: Callable[[PartitionId], int]
     """The highest of all high watermarks, so far."""
     now: Callable[[], float]
@@ -68,7 +69,7 @@ class Eligibility:
     """The nodes that have lost their power since they had everything."""
 
     def appended(self, values: Sequence[bytes]) -> None:
-        """To the metadata log, in one decision."""
+        """Notes records that were appended to the metadata log, in one decision."""
         for value in values:
             self._apply(decode_record(value))
         for topic in self._image.topics.values():
@@ -76,7 +77,7 @@ class Eligibility:
                 self._check((topic.name, index), it)
 
     def leads(self, key: PartitionId, node_id: int) -> bool:
-        """Whether that is its leader, be it that neither of them has heard of it yet."""
+        """True if the node is the leader in the metadata log, even if neither of them has read that yet."""
         found = self.leader(key)
         return found is not None and found[0] == node_id
 
@@ -88,16 +89,16 @@ class Eligibility:
         it = topic.partitions[key[1]]
         return it.leader, it.leader_epoch
 
-    def look(self) -> None:
-        """Who is in sync has what is committed, at any time: it may be elected at any time."""
+    def check(self) -> None:
+        """Checks that each replica in sync has the committed records, at any time: it may be elected at any time."""
         for topic in self._image.topics.values():
             for index, it in enumerate(topic.partitions):
                 self._check_in_sync((topic.name, index), it)
 
-    def _look_closely(self, key: PartitionId, until: float) -> None:
+    def _check_closely(self, key: PartitionId, until: float) -> None:
         self._check_in_sync(key, self._image.topics[key[0]].partitions[key[1]])
         if self.now() < until:
-            self.after(CLOSE_LOOK_S, lambda: self._look_closely(key, until))
+            self.after(CLOSE_CHECK_INTERVAL_S, lambda: self._check_closely(key, until))
 
     def _check_in_sync(self, key: PartitionId, it: PartitionRegistration) -> None:
         end = self.committed(key)
@@ -123,7 +124,7 @@ class Eligibility:
                 self._elected(key, registration)
             self._commit(key, registration)
             if before is not None and not {*registration.isr} <= {*before[1].isr}:
-                self._look_closely(key, self.now() + LOOKS_CLOSELY_S)
+                self._check_closely(key, self.now() + CHECKS_CLOSELY_FOR_S)
             else:
                 self._check_in_sync(key, registration)
 
@@ -156,7 +157,7 @@ class Eligibility:
             self.on_loss(loss)
 
     def _commit(self, key: PartitionId, it: PartitionRegistration) -> None:
-        """As much as may be."""
+        """Notes the replicas that have all committed records, if as many as possible are committed."""
         if len(it.isr) >= min(MIN_INSYNC_REPLICAS, len(it.replicas)):
             self._have[key] = {*it.isr}
         else:

@@ -1,7 +1,7 @@
-"""What goes wrong, drawn from the seed: one fault after another, some of them at the same time.
+"""The faults, drawn from the seed: one after another, some of them at the same time.
 
-Not everything goes wrong in each run. Where less goes wrong, clients get further, and what does go wrong meets more of
-what they do.
+Each run has only some kinds of faults. With fewer faults, clients make more progress, and the faults meet more of their
+work.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from testkit.worlds.simulation.node import Node
 
 FEWEST_KINDS = 3
 FAULTS_PER_S = (2.0, 4.0, 6.0)
-"""On average, in a run."""
+"""The average number of faults in a run."""
 
 
 @attrs.define(eq=False)
 class Faults:
-    """`stops` says when it is enough; then everything is mended."""
+    """A source of faults until `stops` returns True; then everything is mended."""
 
     nodes: Sequence[Node]
     network: Network
@@ -91,7 +91,7 @@ class Faults:
         node.kill(power=True)
 
     def _power_of_several(self, node: Node) -> None:
-        """At once."""
+        """Cuts the power of several nodes at once."""
         others = [it for it in self.nodes if it is not node]
         for it in (node, *self.random.sample(others, self.random.randint(1, len(others)))):
             it.kill(power=True)
@@ -107,7 +107,7 @@ class Faults:
         self._later(self.network.cut(self.random.choice([ways, ways, ways[:1]])), 0.05, 2.5)
 
     def _cut_off(self, node: Node) -> None:
-        """From the other nodes and the keeper; clients still reach it, or not."""
+        """Cuts a node off from the other nodes and the keeper, and perhaps from clients."""
         reached = [it for it in self.network.hosts if it.startswith("client")] if self.random.random() < 0.5 else []
         others = [it for it in self.network.hosts if it not in (node.host.name, *reached)]
         ways = [way for it in others for way in ((node.host.name, it), (it, node.host.name))]
@@ -135,7 +135,7 @@ class Faults:
         self._slow_down(node.host)
 
     def _slow_keeper(self, _node: Node) -> None:
-        """What nodes decide is long under way, and meets what others decide."""
+        """Delays the nodes' writes of metadata, so that they conflict with each other."""
         self._slow_down(self.network.host(NAME))
 
     def _slow_down(self, host: Host) -> None:

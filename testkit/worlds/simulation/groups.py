@@ -45,7 +45,7 @@ GROUP: Final = "group"
 LETTERS: Final = "dlq.letters"
 STATE_PARTITIONS: Final = 2
 SHARE_WITH_STATE: Final = 0.5
-"""Of the streams groups."""
+"""The share of the streams groups with state."""
 
 SETTINGS: Final = (
     f"group.min.session.timeout.ms={SESSION_TIMEOUT_MS}",
@@ -78,17 +78,17 @@ SETTINGS: Final = (
 
 @attrs.define(eq=False)
 class Truth:
-    """What is really so."""
+    """The actual state of the cluster."""
 
     eligibility: Eligibility
     process: Callable[[int], Process | None]
-    """Of a node."""
+    """Returns the process of a node."""
     topic: str
 
     def replica(self, index: int, node_id: int) -> Partition | None:
         process = self.process(node_id)
-        place = [] if process is None else process.broker.partitions.by_name.get(self.topic, [])[index : index + 1]
-        return place[0] if place and isinstance(place[0], Partition) else None
+        found = [] if process is None else process.broker.partitions.by_name.get(self.topic, [])[index : index + 1]
+        return found[0] if found and isinstance(found[0], Partition) else None
 
     def leads(self, index: int, node_id: int) -> bool:
         replica = self.replica(index, node_id)
@@ -109,25 +109,25 @@ class SimGroup(ABC):
     truth: Truth
     partitions: int
     coordinates: Callable[[int], bool]
-    """Whether that node is its coordinator."""
+    """Returns True if that node is its coordinator."""
     chance: random.Random
     is_dear: ClassVar[bool] = False
     """It costs more, so the cluster has less to do otherwise."""
 
     @property
     def own_partitions(self) -> list[PartitionId]:
-        """Of topics that no other kind of group has. They may not exist yet."""
+        """The partitions of topics that no other kind of group has. They may not exist yet."""
         return []
 
     def topics(self) -> list[CreatableTopic]:
-        """That it needs."""
+        """The topics that it needs."""
         return []
 
     async def begin(self, cluster: Cluster) -> None:  # noqa: B027
-        """When there are topics. Raises Again."""
+        """Begins when the topics exist. Raises Again."""
 
     def has_begun(self, process: Process) -> bool:
-        """Whether that node has heard of it."""
+        """True if that node has the group."""
         return True
 
     @abstractmethod
@@ -136,7 +136,7 @@ class SimGroup(ABC):
 
     @abstractmethod
     def lacks(self, since: float) -> str | None:
-        """What the group has not done since then; None if it has gone on with everything."""
+        """Returns the things that the group has not done since then; None if it has made progress with everything."""
 
     async def end(self, cluster: Cluster, found: Sequence[dict[PartitionId, list[Record]]]) -> None:  # noqa: B027
         """`found` are all records of the topic, and what a reader of committed records sees."""
@@ -196,7 +196,7 @@ class SharingGroup(SimGroup):
         resource = AlterConfigsResource(
             ConfigResourceType.GROUP, GROUP, [AlterableConfig(name, value=value) for name, value in configs.items()]
         )
-        answer = await cluster.ask(cluster.bootstrap[0], IncrementalAlterConfigsRequest([resource]))
+        answer = await cluster.call(cluster.bootstrap[0], IncrementalAlterConfigsRequest([resource]))
         if answer.responses[0].error_code:
             raise Again(answer.responses[0].error_message)
 
@@ -252,7 +252,7 @@ class SharingGroup(SimGroup):
     async def _state(self, cluster: Cluster, index: int) -> PartitionResult:
         key = SharePartitionKey(GROUP, cluster.topic_id, index)
         wanted = [ReadStateData(cluster.topic_id, [PartitionData(index, NO_EPOCH)])]
-        answer = await cluster.ask_coordinator(SHARE, key.text, ReadShareGroupStateRequest(GROUP, wanted))
+        answer = await cluster.call_coordinator(SHARE, key.text, ReadShareGroupStateRequest(GROUP, wanted))
         found: PartitionResult = answer.results[0].partitions[0]
         if found.error_code in RETRIABLE:
             raise Again(str(found.error_code))
@@ -308,4 +308,4 @@ KINDS: Final[Mapping[str, Callable[..., SimGroup]]] = {
 """A run has one of them."""
 
 WEIGHTS: Final = {"classic": 2, "consumer": 2, "both": 2, "share": 2, "streams": 1}
-"""How often a seed has it."""
+"""The weight of each kind among the seeds."""

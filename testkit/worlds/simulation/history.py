@@ -1,4 +1,4 @@
-"""What brokers have called committed: it is the same on all of them, for good."""
+"""The records that brokers have reported as committed: they are the same on all of them, for ever."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from testkit.worlds.simulation.node import Process
 
 
 class BrokenPromise(AssertionError):
-    """What a cluster must never do."""
+    """A violation of a cluster's promises."""
 
 
 @attrs.define(eq=False)
 class History:
-    """`look` often. It reads only what is new."""
+    """Call `check` often. It reads only what is new."""
 
     committed: dict[PartitionId, dict[int, bytes]] = attrs.field(factory=dict)
     """Batches by their base offsets."""
     ends: dict[PartitionId, int] = attrs.field(factory=dict)
     _leaders: dict[tuple[PartitionId, int], int] = attrs.field(factory=dict)
-    """Of each leader epoch."""
+    """The leader of each leader epoch."""
     _lacking: dict[PartitionId, tuple[int, int, int]] = attrs.field(factory=dict)
-    """Where the leader had too few replicas in sync at the last look: its epoch, the partition's, high watermark."""
+    """The partitions whose leader had too few replicas in sync at the last check: its epoch, the partition's, high
+    watermark.
+    """
     _losses: dict[PartitionId, Loss] = attrs.field(factory=dict)
     """The last one of each partition."""
     _seen: dict[tuple[Process, PartitionId], tuple[Partition, int]] = attrs.field(factory=dict)
     """Up to where a process's log was compared."""
 
     def lose(self, loss: Loss) -> None:
-        """What lies at its offset or behind is not committed any more."""
+        """Notes a loss: records from its offset on are not committed any more."""
         key, offset = loss.key, loss.offset
         self._losses[key] = loss
         self._lacking.pop(key, None)
@@ -44,7 +46,7 @@ class History:
                 self._seen[seen] = partition, min(seen_to, offset)
 
     def has_lost(self, key: PartitionId, partition: Partition) -> bool:
-        """Whether this replica has gone on without what is lost, if anything is."""
+        """True if this replica has continued without the lost records, if there are any."""
         loss, role = self._losses.get(key), partition.role
         if loss is None:
             return True
@@ -53,12 +55,12 @@ class History:
         epochs = partition.log.leader_epochs.entries
         return partition.log_end_offset <= loss.offset or bool(epochs and epochs[-1][0] >= loss.leader_epoch)
 
-    def look(self, processes: Iterable[Process]) -> None:
+    def check(self, processes: Iterable[Process]) -> None:
         for process in processes:
             for partition in process.broker.partitions:
-                self._look_at(process, partition)
+                self._check_partition(process, partition)
 
-    def _look_at(self, process: Process, partition: Partition) -> None:
+    def _check_partition(self, process: Process, partition: Partition) -> None:
         node_id, key, role = process.node.node_id, (partition.topic, partition.index), partition.role
         if not self.has_lost(key, partition):
             return
@@ -112,11 +114,11 @@ class History:
         self.ends[key] = max(known_end, end)
 
     def check_whole(self, process: Process) -> None:
-        """From the beginning: nothing below a high watermark has changed, and nothing committed is missing."""
+        """Checks from the beginning that records below a high watermark have not changed, and that none is lost."""
         for partition in process.broker.partitions:
             key = partition.topic, partition.index
             self._seen.pop((process, key), None)
-            self._look_at(process, partition)
+            self._check_partition(process, partition)
             if partition.high_watermark < self.ends.get(key, 0):
                 raise BrokenPromise(
                     f"node {process.node.node_id}: {key} is committed up to {partition.high_watermark}, "

@@ -1,7 +1,7 @@
-"""The service that a cluster stands on, as ZooKeeper is one: an ordered log, and sessions.
+"""The service under a cluster, such as ZooKeeper: an ordered log, and sessions.
 
-A node asks it over the network of the simulation. What it asks may be late; while the way is cut, it waits, as a client
-of ZooKeeper does that connects again. It does not wait longer than its session lasts.
+A node sends its requests over the network of the simulation. They may be late; while the connection is cut, they wait,
+as in a client of ZooKeeper that reconnects. They do not wait longer than the session lasts.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Keeper:
     values: list[bytes] = attrs.field(factory=list)
     start_offset: int = 0
     ends: list[int] = attrs.field(factory=list)
-    """Of each append."""
+    """The end offset of each append."""
     snapshot: Snapshot | None = None
     members: dict[int, SimMembership] = attrs.field(factory=dict)
-    """By node id, in the order in which their sessions began. The first one is the controller."""
+    """The members by node id, in the order in which their sessions began. The first one is the controller."""
     heard_at: dict[int, float] = attrs.field(factory=dict)
     on_append: Callable[[Sequence[bytes]], None] = _unseen
 
@@ -78,7 +78,7 @@ class Keeper:
             self.values += values
             self.ends.append(self.end_offset)
             self.on_append(values)
-            self._tell_all()
+            self._notify_all()
             return self.end_offset
         raise AppendConflict(f"the metadata log ends at {self.end_offset}, not at {expected_end_offset}")
 
@@ -106,30 +106,30 @@ class Keeper:
             raise NodeIdTakenError(f"node {member.node_id} has a session already")
         self.members[member.node_id] = member
         self.heard(member)
-        self._tell_all()
+        self._notify_all()
 
     def heard(self, member: SimMembership) -> None:
         at = self.heard_at[member.node_id] = self.calendar.now
 
-        def look() -> None:
+        def expire_if_silent() -> None:
             if self.members.get(member.node_id) is member and self.heard_at[member.node_id] == at:
                 self.end(member)
 
-        self.calendar.after(SESSION_TIMEOUT_S, look)
+        self.calendar.after(SESSION_TIMEOUT_S, expire_if_silent)
 
     def end(self, member: SimMembership) -> None:
         if self.members.get(member.node_id) is member:
             del self.members[member.node_id]
-            self._tell_all()
+            self._notify_all()
 
-    def knows(self, member: SimMembership) -> bool:
+    def has_session(self, member: SimMembership) -> bool:
         return self.members.get(member.node_id) is member
 
-    def _tell_all(self) -> None:
+    def _notify_all(self) -> None:
         for member in list(self.members.values()):
-            self.tell(member)
+            self.notify(member)
 
-    def tell(self, member: SimMembership) -> None:
+    def notify(self, member: SimMembership) -> None:
         """News travel as they are when they leave."""
         news = self.end_offset, self.controller_id, frozenset(self.members)
         member.seen += 1
@@ -153,13 +153,13 @@ class SimMembership:
     log: SimMetadataLog = attrs.field(init=False)
     controller_id: int = NO_CONTROLLER
     seen: int = 0
-    """How many news were sent."""
+    """The number of notifications that were sent."""
     is_over: bool = False
     _heard: int = 0
     _alive: frozenset[int] = frozenset()
     _on_change: Callable[[], None] = _ignore
     _open: dict[Callable[[Outcome[Any]], None], None] = attrs.field(factory=dict)
-    """Who waits for answers."""
+    """The callbacks that wait for answers."""
     _ended: trio.Event = attrs.field(factory=trio.Event)
     _lasts_until: float = 0.0
 
@@ -192,7 +192,7 @@ class SimMembership:
         return node_id in self._alive
 
     def watch(self, node_ids: Collection[int]) -> None:
-        """It hears of every life."""
+        """Does nothing: it is notified of every life."""
 
     async def run(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
@@ -207,12 +207,12 @@ class SimMembership:
         if self.is_over:
             return
         sent_at = self.keeper.calendar.now
-        future = self.ask(lambda: self.keeper.heard(self))
+        future = self.call(lambda: self.keeper.heard(self))
 
         def answered() -> None:
             if not isinstance(future.value, Error):
                 self._lasts_until = sent_at + SESSION_TIMEOUT_S
-                self.keeper.tell(self)
+                self.keeper.notify(self)
                 self.keeper.calendar.after(SESSION_TIMEOUT_S / 4, lambda: self.in_process(self._beat))
 
         if future.is_set:  # the server has stopped, and the node is about to leave
@@ -235,7 +235,7 @@ class SimMembership:
         self._end()
 
     def expire(self) -> None:
-        """The keeper ends the session, and says so."""
+        """Ends the session, and notifies the node."""
         self.keeper.end(self)
         self.keeper.calendar.after(0.001, self._end)
 
@@ -246,16 +246,16 @@ class SimMembership:
         changed = (controller_id, alive) != (self.controller_id, self._alive)
         self.controller_id, self._alive = controller_id, alive
 
-        def tell() -> None:
+        def notify() -> None:
             self.log.ends_at(end_offset)
             if changed:
                 self._on_change()
 
-        self.in_process(tell)
+        self.in_process(notify)
 
     # Asking the keeper
 
-    def ask(self, work: Callable[[], T]) -> Future[Outcome[T]]:
+    def call(self, work: Callable[[], T]) -> Future[Outcome[T]]:
         """It is done when the question has arrived, and answered later. Before the server runs, both at once."""
         future: Future[Outcome[T]] = Future()
         if self.loop.host is None:
@@ -293,7 +293,7 @@ class SimMembership:
         )
 
     def _done(self, work: Callable[[], T]) -> Outcome[T]:
-        return capture(work) if self.keeper.knows(self) else Error(SessionOver())
+        return capture(work) if self.keeper.has_session(self) else Error(SessionOver())
 
 
 @attrs.define(eq=False)
@@ -307,23 +307,23 @@ class SimMetadataLog:
     async def append(self, values: Sequence[bytes], *, expected_end_offset: int) -> None:
         keeper = self.member.keeper
         try:
-            end_offset = (await self.member.ask(lambda: keeper.append(values, expected_end_offset))).unwrap()
+            end_offset = (await self.member.call(lambda: keeper.append(values, expected_end_offset))).unwrap()
         except AppendConflict:
             # The news of the other append may still be on its way.
-            self.ends_at((await self.member.ask(lambda: keeper.end_offset)).unwrap())
+            self.ends_at((await self.member.call(lambda: keeper.end_offset)).unwrap())
             raise
         self.ends_at(end_offset)
 
     async def read(self, offset: int) -> ReadRecords:
-        found = (await self.member.ask(lambda: self.member.keeper.read(offset))).unwrap()
+        found = (await self.member.call(lambda: self.member.keeper.read(offset))).unwrap()
         self.ends_at(found.next_offset)
         return found
 
     async def read_snapshot(self) -> Snapshot | None:
-        return (await self.member.ask(lambda: self.member.keeper.snapshot)).unwrap()
+        return (await self.member.call(lambda: self.member.keeper.snapshot)).unwrap()
 
     async def write_snapshot(self, values: Sequence[bytes], *, end_offset: int) -> None:
-        (await self.member.ask(lambda: self.member.keeper.write_snapshot(values, end_offset))).unwrap()
+        (await self.member.call(lambda: self.member.keeper.write_snapshot(values, end_offset))).unwrap()
 
     def watch(self, watcher: Watcher) -> None:
         self._watchers.append(watcher)

@@ -1,4 +1,4 @@
-"""What clients were promised, and whether it was kept."""
+"""The promises to clients, and checks of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ABORTED = "aborted"
 
 @attrs.define
 class Owner:
-    """A member of a group that was told to use a partition, at that time, and may use it until its session ends."""
+    """A member of a group that was assigned a partition at that time, and may use it until its session ends."""
 
     member_id: str
     since: float
@@ -28,8 +28,9 @@ class Owner:
 
 @attrs.define(eq=False)
 class Ledger:
-    """`acknowledged` has values by the offset that was told, and when they were sent first; `transactions` their fate
-    and their partitions."""
+    """The promises. `acknowledged` has values by their acknowledged offset, and when they were sent first;
+    `transactions` their fate and their partitions.
+    """
 
     acknowledged: dict[PartitionId, dict[int, tuple[bytes, float]]] = attrs.field(factory=dict)
     sent: Counter[bytes] = attrs.field(factory=Counter)
@@ -41,14 +42,14 @@ class Ledger:
     processed_to: dict[PartitionId, int] = attrs.field(factory=dict)
     """The highest offset that a group's member was ready to commit for a partition."""
     committed_at: dict[PartitionId, float] = attrs.field(factory=dict)
-    """When a group's member was last told that its commit was accepted."""
+    """The last time when a commit of a group's member was accepted."""
     owners: dict[PartitionId, Owner] = attrs.field(factory=dict)
     """The last one of each of a group's partitions, unless it gave it up."""
     highest_epoch: int = 0
-    """That a group's member was told."""
+    """The highest epoch that a group's member has received."""
     acknowledgements: int = 0
     latest: dict[tuple[PartitionId, int], int] = attrs.field(factory=dict)
-    """The end that a reader was told last, by isolation level."""
+    """The last end offset that a reader has received, by isolation level."""
     losses: list[Loss] = attrs.field(factory=list)
     """Those that are forgiven."""
 
@@ -68,14 +69,14 @@ class Ledger:
 
     @property
     def has_lost_groups(self) -> bool:
-        """Whether a group's coordinator may have forgotten something."""
+        """True if a group's coordinator may have lost its state."""
         return any(it.key[0] == CONSUMER_OFFSETS for it in self.losses)
 
     def _is_forgiven(self, key: PartitionId, offset: int, sent_at: float) -> bool:
         return any(it.key == key and offset >= it.offset and sent_at <= it.at for it in self.losses)
 
     def _is_torn(self, transaction: bytes) -> bool:
-        """Whether its coordinator, or one of its partitions, may have forgotten it."""
+        """True if its coordinator, or one of its partitions, may have lost it."""
         lost = {it.key for it in self.losses}
         return any(it[0] == TRANSACTION_STATE for it in lost) or not lost.isdisjoint(self.members[transaction])
 
@@ -89,8 +90,11 @@ class Ledger:
             raise BrokenPromise(f"{key}: offset {offset} was acknowledged for {known[0]!r} and for {value!r}")
 
     def committed(self, key: PartitionId, generation: int, offset: int, before: tuple[int, int] | None) -> None:
-        """The group's coordinator has accepted it. `before` is what `commits` said when the request was sent: what was
-        accepted meanwhile may have come first, and its answer later."""
+        """Notes a commit that the group's coordinator has accepted.
+
+        `before` is the state of `commits` when the request was sent: a commit accepted meanwhile may have come first,
+        and its answer later.
+        """
         if before is not None and generation < before[0]:
             raise BrokenPromise(f"{key}: generation {generation} committed after generation {before[0]}")
         if before is not None and offset < before[1]:
@@ -99,7 +103,7 @@ class Ledger:
         self.committed_at[key] = trio.current_time()
 
     def fetched_commit(self, key: PartitionId, offset: int, before: tuple[int, int] | None) -> None:
-        """The coordinator says that it was committed. `before` as above."""
+        """Notes a committed offset in the coordinator's response. `before` as above."""
         if before is not None and offset < before[1]:
             raise BrokenPromise(f"{key}: the committed offset is {offset}, and {before[1]} was committed")
         if offset > self.processed_to.get(key, -1):
@@ -110,7 +114,7 @@ class Ledger:
         self.processed_to[key] = max(self.processed_to.get(key, -1), offset)
 
     def owned(self, key: PartitionId, member_id: str, now: float, until: float) -> None:
-        """A member was told to use a group's partition: nobody else may any more."""
+        """Notes that a member was assigned a group's partition: no other member may use it any more."""
         other = self.owners.get(key)
         if other is not None and other.member_id != member_id and other.until > now:
             raise BrokenPromise(
@@ -119,7 +123,7 @@ class Ledger:
         self.owners[key] = Owner(member_id, now, until)
 
     def still_owned(self, key: PartitionId, member_id: str, sent_at: float, until: float) -> None:
-        """A heartbeat that was sent then told the member to go on using a partition."""
+        """Notes that the response to a heartbeat that was sent then lets the member keep a partition."""
         self.check_owner(key, member_id, sent_at, "was told to go on using it")
         owner = self.owners.get(key)
         if owner is not None and owner.member_id == member_id:
@@ -138,10 +142,10 @@ class Ledger:
         if owner is not None and owner.member_id == member_id:
             del self.owners[key]
 
-    def told_epoch(self, epoch: int) -> None:
+    def note_epoch(self, epoch: int) -> None:
         self.highest_epoch = max(self.highest_epoch, epoch)
 
-    def told_latest(self, key: PartitionId, isolation_level: int, offset: int) -> None:
+    def note_end(self, key: PartitionId, isolation_level: int, offset: int) -> None:
         """A reader never sees an end go back (KIP-207)."""
         before = self.latest.get((key, isolation_level), 0)
         if offset < before:
@@ -163,7 +167,7 @@ class Ledger:
                 raise BrokenPromise(f"{once!r} is there {counts[once]} times")
 
     def check_read(self, read: dict[PartitionId, list[Record]], found: dict[PartitionId, list[Record]]) -> None:
-        """What a reader has read is there at the end."""
+        """Checks that the records of a reader are there at the end."""
         for key, records in read.items():
             values = {it.offset: it.value for it in found.get(key, [])}
             for record in records:
@@ -171,7 +175,7 @@ class Ledger:
                     raise BrokenPromise(f"{key}: a reader has read {record.value!r} at {record.offset}, which is gone")
 
     def check_no_aborted(self, found: dict[PartitionId, list[Record]]) -> None:
-        """`found` is what a reader of committed records has seen, at whatever time."""
+        """Checks for aborted records. `found` are those that a reader of committed records has read, at any time."""
         for key, records in found.items():
             for record in records:
                 name = record.value or b""

@@ -54,17 +54,17 @@ NO_MEMBER = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_I
 """It has to join again."""
 
 SESSION_TIMEOUT_MS = 500
-"""Of all protocols; a member also has as long to rejoin, or to give up partitions."""
+"""The session timeout of all protocols; a member also has as long to rejoin, or to give up partitions."""
 
 LIFE_S = 0.7
-"""On average, of lives that end."""
+"""The average length of lives that end."""
 SHARE_THAT_LEAVE = 0.5
-"""Of the lives that end; the others fall silent."""
+"""The share of graceful ends of lives; the others fall silent."""
 SHARE_OF_FETCHES = 0.2
-"""Of the commits: the member asks first what was committed, although it knows."""
+"""The share of the commits before which the member fetches the committed offset, although it has it."""
 
 SHARE_OF_STALLS, STALL_S = 0.1, 2.0
-"""How often a member of the consumer protocol stands still, and for how long at most."""
+"""The share of the lives in which a member of the consumer protocol stalls, and the maximum length of a stall."""
 
 Heard: TypeAlias = ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse | StreamsGroupHeartbeatResponse
 
@@ -73,23 +73,24 @@ PROTOCOL_TYPE, ASSIGNOR, PROTOCOL_VERSION = "consumer", "range", 0
 
 @attrs.define(eq=False)
 class Life:
-    """What members of all groups have. `epoch` is the member epoch, or the generation."""
+    """The common part of members of all groups. `epoch` is the member epoch, or the generation."""
 
     cluster: Cluster
     ledger: Ledger
     group: str
     coordinates: Callable[[int], bool]
-    """Whether that node is the group's coordinator, by the metadata log. One that has not heard yet that it is not any
-    more tells what was true when it was, as Apache Kafka's does."""
+    """Returns True if that node is the group's coordinator, by the metadata log. A node that has not read its
+    replacement there yet answers from its old state, as Apache Kafka's does.
+    """
     is_alone: bool = True
-    """Whether all members of the run have this protocol."""
+    """True if all members of the run have this protocol."""
     member_id: str = ""
     epoch: int = 0
     known_until: float = 0.0
-    """When its session ends, if nothing more is heard of it."""
+    """The end of its session without further heartbeats."""
 
-    async def ask(self, request: ApiMessage, **versions: int) -> tuple[Any, float | None]:
-        """The answer, and when the request was sent; None if what it says about partitions may be outdated.
+    async def call(self, request: ApiMessage, **versions: int) -> tuple[Any, float | None]:
+        """Returns the answer, and the time of the request; None if its assignment may be outdated.
 
         Raises Again.
         """
@@ -97,22 +98,24 @@ class Life:
         losses = len(self.ledger.losses)
         # Whoever coordinates after this moment gives each member its whole session.
         is_coordinator, sent_at = self.coordinates(found.node_id), trio.current_time()
-        answer = await self.cluster.ask((found.host, found.port), request, **versions)
+        answer = await self.cluster.call((found.host, found.port), request, **versions)
         if len(self.ledger.losses) > losses:
             raise Again("something is lost")
         return answer, sent_at if is_coordinator else None
 
-    async def ask_remembering(self, request: ApiMessage) -> tuple[Any, float | None]:
-        """Like `ask`, for a heartbeat. Raises BrokenPromise if the coordinator has forgotten what it told."""
+    async def heartbeat_and_check(self, request: ApiMessage) -> tuple[Any, float | None]:
+        """Sends a heartbeat. Raises BrokenPromise if the coordinator has lost a state that it has sent to a member."""
         highest = self.ledger.highest_epoch
-        answer, sent_at = await self.ask(request)
+        answer, sent_at = await self.call(request)
         if sent_at is not None:
             self.check_remembered(answer, sent_at, highest)
         return answer, sent_at
 
     def check_remembered(self, answer: Heard, sent_at: float, highest: int) -> None:
-        """To a heartbeat that was sent then. An epoch that a member was told is never forgotten, nor are members whose
-        sessions go on. One that joins gets no earlier epoch than any member had been told: `highest`, then."""
+        """Checks the response to a heartbeat that was sent then. An epoch that a member has received is never lost, nor
+        are members whose sessions last. A member that joins gets no earlier epoch than any member had received:
+        `highest`, then.
+        """
         if self.ledger.has_lost_groups:
             return
         joins, code = self.epoch == JOINING_EPOCH, answer.error_code
@@ -125,10 +128,10 @@ class Life:
             raise BrokenPromise(f"{self.member_id} was told epoch {self.epoch} of {highest}, and now {answer}")
         if not code:
             self.known_until = sent_at + SESSION_TIMEOUT_MS / 1000
-            self.ledger.told_epoch(answer.member_epoch)
+            self.ledger.note_epoch(answer.member_epoch)
 
     def joins_again(self) -> None:
-        """It is not a member any more, for all it knows."""
+        """Resets the member, which is not in the group any more by its own view."""
         self.epoch, self.known_until = JOINING_EPOCH, 0.0
 
 
@@ -137,12 +140,12 @@ class OwningLife(Life, ABC):
     """`take_part` once and again."""
 
     is_mortal: ClassVar[bool] = False
-    """Whether it ends although the run has no other protocol."""
+    """True if it ends although the run has no other protocol."""
     partitions: int = 0
     positions: dict[int, int | None] = attrs.field(factory=dict)
-    """By the partitions that it owns, the next offset; None if it has to be asked for."""
+    """The next offset of each owned partition; None if it has to be fetched."""
     has_failed: bool = False
-    """It has to start anew, as another member."""
+    """True if it has to start again, as another member."""
 
     @abstractmethod
     async def take_part(self) -> None:
@@ -155,14 +158,14 @@ class OwningLife(Life, ABC):
         self.give_up(self.positions)
         if self.member_id:
             with suppress(Again):
-                await self.cluster.ask_coordinator(GROUP, self.group, self.leaving())
+                await self.cluster.call_coordinator(GROUP, self.group, self.leaving())
 
     # What it owns
 
     def _key(self, index: int) -> PartitionId:
         return self.group, index
 
-    def told(self, owned: Iterable[int], sent_at: float) -> None:
+    def note_owned(self, owned: Iterable[int], sent_at: float) -> None:
         """These are its partitions, for as long as its session lasts."""
         owned = set(owned)
         until = sent_at + SESSION_TIMEOUT_MS / 1000
@@ -199,7 +202,7 @@ class OwningLife(Life, ABC):
         # Without an answer it may still be under way, and must not come after others of this member in this epoch.
         self.has_failed = True
         commit = OffsetCommitRequest(self.group, self.epoch, self.member_id, topics=[topic])
-        answer, _ = await self.ask(commit, at_least=10)
+        answer, _ = await self.call(commit, at_least=10)
         self.has_failed = False
         error = answer.topics[0].partitions[0].error_code
         if error:
@@ -213,7 +216,7 @@ class OwningLife(Life, ABC):
     async def _committed(self, index: int) -> int:
         key = self._key(index)
         before = self.ledger.commits.get(key)
-        answer, is_up_to_date = await self.ask(
+        answer, is_up_to_date = await self.call(
             OffsetFetchRequest(groups=[self.wanted(index)], require_stable=True), at_least=10
         )
         found = answer.groups[0]
@@ -240,11 +243,11 @@ class ClassicLife(OwningLife):
         if not self.is_joined:
             await self._join()
         try:
-            answer, sent_at = await self.ask(HeartbeatRequest(self.group, self.epoch, self.member_id))
+            answer, sent_at = await self.call(HeartbeatRequest(self.group, self.epoch, self.member_id))
             if answer.error_code:
                 raise Again(str(answer.error_code))
             if sent_at is not None:
-                self.told(self.positions, sent_at)
+                self.note_owned(self.positions, sent_at)
             await self.commit_all()
         except Again:
             self.is_joined = False
@@ -256,7 +259,7 @@ class ClassicLife(OwningLife):
         request = JoinGroupRequest(
             self.group, SESSION_TIMEOUT_MS, SESSION_TIMEOUT_MS, self.member_id, None, PROTOCOL_TYPE, protocols
         )
-        joined = await self.cluster.ask_coordinator(GROUP, self.group, request)
+        joined = await self.cluster.call_coordinator(GROUP, self.group, request)
         if joined.error_code in (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.UNKNOWN_MEMBER_ID):
             self.member_id = joined.member_id if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED else ""
             raise Again("another member id")
@@ -271,12 +274,12 @@ class ClassicLife(OwningLife):
                 for number, it in enumerate(ids)
             ]
         sync = SyncGroupRequest(self.group, self.epoch, self.member_id, None, PROTOCOL_TYPE, ASSIGNOR, assignments)
-        synced, sent_at = await self.ask(sync)
+        synced, sent_at = await self.call(sync)
         if synced.error_code:
             raise Again(str(synced.error_code))
         if sent_at is None:
             raise Again("another node is the coordinator")
-        self.told(_assigned(bytes(synced.assignment)), sent_at)
+        self.note_owned(_assigned(bytes(synced.assignment)), sent_at)
         self.is_joined = True
 
     def _subscription(self) -> bytes:
@@ -307,10 +310,12 @@ def _assigned(assignment: bytes) -> list[int]:
 
 @attrs.define(eq=False)
 class ConsumerLife(OwningLife):
-    """As Kafka's consumer, it says everything anew after a request that failed, and reports at once what it gave up."""
+    """A member that sends everything again after a failed request, and reports at once what it gave up, as Kafka's
+    consumer does.
+    """
 
     reported: list[int] | None = None
-    """The partitions that the coordinator knows it to own; None if it may not know."""
+    """The owned partitions that the coordinator has from it; None if it may not have them."""
 
     def __attrs_post_init__(self) -> None:
         self.member_id = f"{self.cluster.name}-{self.cluster.random.randrange(1 << 32)}"
@@ -327,7 +332,7 @@ class ConsumerLife(OwningLife):
 
     async def _heartbeat(self) -> None:
         if self.cluster.topic_id == bytes(16):
-            await self.cluster.look()
+            await self.cluster.refresh_metadata()
         owned, topic_id = sorted(self.positions), self.cluster.topic_id
         request = ConsumerGroupHeartbeatRequest(self.group, self.member_id, self.epoch)
         if self.reported is None:
@@ -336,7 +341,7 @@ class ConsumerLife(OwningLife):
         if self.reported != owned:
             request.topic_partitions = [ConsumerGroupHeartbeatRequestTopicPartitions(topic_id, owned)] if owned else []
         self.reported = None
-        answer, sent_at = await self.ask_remembering(request)
+        answer, sent_at = await self.heartbeat_and_check(request)
         if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND and self.epoch > JOINING_EPOCH:
             # It has become a classic group, or is lost. Kafka's consumer fails for good.
             self.has_failed = True
@@ -348,7 +353,7 @@ class ConsumerLife(OwningLife):
         if sent_at is None:
             raise Again("another node is the coordinator")
         self.reported, self.epoch = owned, answer.member_epoch
-        self.told(owned if answer.assignment is None else _given(answer.assignment), sent_at)
+        self.note_owned(owned if answer.assignment is None else _given(answer.assignment), sent_at)
 
     def leaving(self) -> ConsumerGroupHeartbeatRequest:
         return ConsumerGroupHeartbeatRequest(self.group, self.member_id, LEAVING_EPOCH)
@@ -379,7 +384,7 @@ class Member:
             await self._live(life, trio.current_time() + chance.expovariate(1 / LIFE_S))
 
     async def _live(self, life: OwningLife, until: float) -> None:
-        """Until then, if it is mortal or there is another protocol. One that does not know its offsets starts anew."""
+        """Runs until then, if it is mortal or there is another protocol. One without known offsets starts again."""
         chance = self.cluster.random
         while not self.stops():
             try:

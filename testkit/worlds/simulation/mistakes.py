@@ -162,7 +162,7 @@ def unchecked(_check_commit: Function) -> Function:
 
 
 def without_records(kind: int) -> Callable[[Function], Function]:
-    """Of this kind, which is how their keys begin."""
+    """Drops records of this kind, with which their keys begin."""
     beginning = bytes([0, kind])
 
     def make(append: Function) -> Function:
@@ -313,13 +313,13 @@ IN_GROUPS: dict[str, dict[str, Change]] = {
         ),
     },
 }
-"""By the kind of the group that makes them."""
+"""The mistakes by the kind of the group that makes them."""
 
 MISTAKES: dict[str, Change] = {**IN_CLUSTERS, **{name: it for of in IN_GROUPS.values() for name, it in of.items()}}
 
 
 def kind_of(name: str) -> str | None:
-    """Of the group that makes this mistake; None if it does not matter."""
+    """Returns the kind of the group that makes this mistake; None if it does not matter."""
     return next((kind for kind, mistakes in IN_GROUPS.items() if name in mistakes), None)
 
 

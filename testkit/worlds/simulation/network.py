@@ -1,8 +1,8 @@
-"""Sockets between hosts: what one end sends, the other one receives later, if the way is not cut.
+"""Sockets between hosts: one end sends, and the other one receives later, if the connection is not cut.
 
-A cut holds back what is on its way, in one direction; when it is mended, everything arrives, as with TCP. If a process
-dies, its system resets its connections. If a machine loses its power, nobody tells the others: their connections stand
-until they send something and the machine is up again.
+A cut holds back the bytes in flight, in one direction; when it is mended, everything arrives, as with TCP. If a process
+dies, its system resets its connections. If a machine loses its power, its peers are not notified: their connections
+stay until they send something and the machine is up again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from testkit.worlds.simulation.calendar import Calendar
 
 SHORTEST_DELAY_S, LONGEST_DELAY_S = 0.0001, 0.002
 WINDOW_BYTES = 64 * 1024
-"""What one end has sent and the other one has not received yet."""
+"""The maximum number of bytes that one end has sent and the other one has not received yet."""
 
 PARTIAL_SENDS = 0.02
 """The share of sends that take only a part."""
@@ -41,7 +41,7 @@ class Host:
     has_power: bool = True
     sockets: dict[SimSocket, None] = attrs.field(factory=dict)
     usual_slowness: float = 1.0
-    """How much longer it takes to reach it than the nearest hosts, when nothing slows it down."""
+    """The factor of its delay to that of the nearest hosts, when nothing slows it down."""
     slowness: float = 1.0
     """The same at present."""
 
@@ -64,11 +64,11 @@ class SimSocket:
     _error: OSError | None = None
     _is_closed: bool = False
     in_flight: int = 0
-    """What this end has sent and the peer has not taken yet."""
+    """The number of bytes that this end has sent and the peer has not received yet."""
     on_way: deque[bytes | None] = attrs.field(factory=deque)
-    """From here to the peer; None is the end."""
+    """The bytes from here to the peer; None is the end."""
     arrives_at: float = 0.0
-    """When the last of it arrives."""
+    """The time when the last of them arrive."""
 
     # As a socket
 
@@ -158,7 +158,7 @@ class Network:
     trace: Callable[[str], None]
     hosts: dict[str, Host] = attrs.field(factory=dict)
     _cuts: dict[tuple[str, str], int] = attrs.field(factory=dict)
-    """How many cuts hold back what goes from one host to another."""
+    """The number of cuts that hold back bytes from one host to another."""
     _held: dict[tuple[str, str], list[Callable[[], None]]] = attrs.field(factory=dict)
     _numbers: int = 0
 
@@ -214,7 +214,7 @@ class Network:
             peer.arrived(data)
 
     def reset(self, sock: SimSocket) -> None:
-        """The other end is gone, and this one gets to know it."""
+        """Resets the connection from the other end, and notifies this one."""
         source, target = sock.peer.host, sock.host
         self.calendar.after(
             self.delay_s(source, target), lambda: self.when_open(source.name, target.name, sock.break_off)
@@ -236,7 +236,7 @@ class Network:
     # Connecting
 
     async def connect(self, source: Host, address: Address) -> SimSocket:
-        """Raises OSError if nobody listens there. Waits as long as the way is cut, or the machine has no power."""
+        """Raises OSError if nothing listens there. Waits while the connection is cut, or the machine has no power."""
         target = self.hosts[address[0]]
         await self._travel(source, target)
         while not target.has_power:

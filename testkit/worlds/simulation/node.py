@@ -40,7 +40,7 @@ FOLDER = "/data"
 BEGAN_MS = 1_700_000_000_000
 
 RUNNING: contextvars.ContextVar[Process] = contextvars.ContextVar("RUNNING")
-"""Whose code runs."""
+"""The process whose code runs."""
 
 
 @attrs.define
@@ -76,7 +76,7 @@ class Process:
     ended: trio.Event = attrs.field(factory=trio.Event)
 
     def call(self, callback: Callable[[], object]) -> None:
-        """As its own code, unless it is dead."""
+        """Calls it as its own code, unless the process is dead."""
         if self.is_dead:
             return
         if RUNNING.get(None) is self:
@@ -92,7 +92,7 @@ class Process:
 async def in_thread(
     worker: Worker, work: Callable[[*Ts], T], *args: *Ts, limiter: Any = None, abandon_on_cancel: bool = False
 ) -> T:
-    """In place of `workers.run`: the thread waits for its disk, works in no time, and waits again."""
+    """Replaces `workers.run`: the thread waits for its disk, works in no time, and waits again."""
     process = RUNNING.get()
     with trio.CancelScope(shield=True):
         await trio.sleep(process.node.disk_delay_s())
@@ -117,7 +117,7 @@ class Node:
     process: Process | None = None
     starts: int = 0
     ended: End = End.KILLED
-    """How its last process ended; before the first one, it has nothing either."""
+    """The way in which its last process ended; before the first one, it has no data either."""
     disk_slowness: float = 1.0
 
     def __attrs_post_init__(self) -> None:
@@ -204,7 +204,7 @@ class Node:
         return SimStream(await self.network.connect(self.host, address))
 
     async def stop(self) -> None:
-        """As by SIGTERM."""
+        """Stops it as SIGTERM does."""
         process = self.process
         if process is None:
             return

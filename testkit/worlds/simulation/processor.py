@@ -1,4 +1,4 @@
-"""In place of `Processor`: tells connections when their sockets are ready, and timers when they are due."""
+"""A substitute of `Processor`: notifies connections when their sockets are ready, and timers when they are due."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Watched:
 
 @attrs.define(eq=False)
 class SimProcessor:
-    """What `Server` and its connections use of a `Processor`."""
+    """The part of a `Processor` that `Server` and its connections use."""
 
     calendar: Calendar
     in_process: Callable[[Callable[[], object]], None]
@@ -39,13 +39,13 @@ class SimProcessor:
 
     def add(self, sock: SimSocket, on_ready: Callable[[int], None]) -> None:
         watched = self._watched[sock] = _Watched(on_ready)
-        sock.on_change = lambda: self._look(sock, watched)
-        self._look(sock, watched)
+        sock.on_change = lambda: self._check_readiness(sock, watched)
+        self._check_readiness(sock, watched)
 
     def watch(self, sock: SimSocket, interest: int) -> None:
         watched = self._watched[sock]
         watched.interest = interest
-        self._look(sock, watched)
+        self._check_readiness(sock, watched)
 
     def remove(self, sock: SimSocket) -> None:
         del self._watched[sock]
@@ -70,7 +70,7 @@ class SimProcessor:
         elif timer.deadline < math.inf:
             self.start_timer(timer, timer.deadline)
 
-    def _look(self, sock: SimSocket, watched: _Watched) -> None:
+    def _check_readiness(self, sock: SimSocket, watched: _Watched) -> None:
         is_ready = sock.is_readable if watched.interest == READ else sock.is_writable
         if is_ready and not watched.is_due:
             watched.is_due = True
@@ -84,4 +84,4 @@ class SimProcessor:
         if is_ready:
             watched.on_ready(watched.interest)
             if self._watched.get(sock) is watched:
-                self._look(sock, watched)
+                self._check_readiness(sock, watched)

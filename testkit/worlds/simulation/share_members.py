@@ -1,8 +1,8 @@
-"""Members of a share group (KIP-932): they fetch from leaders, each in a share session, and say what becomes of what
-they got: with the next fetch, or by itself.
+"""Members of a share group (KIP-932): they fetch from leaders, each in a share session, and acknowledge their records
+with the next fetch, or in a request of its own.
 
-Most of it they accept; some they release or reject, renew, or keep until its lock ends. Their lives end in good order
-or not. Now and then one fetches from partitions that are not, or no longer, its own, so that several have the same one.
+They accept most records; some they release or reject, renew, or keep until the lock ends. Their lives end gracefully or
+not. Now and then one fetches from partitions that are not, or no longer, its own, so that several have the same one.
 """
 
 from __future__ import annotations
@@ -33,39 +33,39 @@ from testkit.worlds.simulation.ledger import Ledger
 from testkit.worlds.simulation.members import NO_MEMBER, SHARE_THAT_LEAVE, Life
 
 LIFE_S: Final = 0.7
-"""On average."""
+"""The average length of a life."""
 HEARTBEAT_S: Final = 0.15
 SHARE_OF_GREED: Final = 0.4
-"""Of the lives: the member fetches from all partitions that anybody was assigned."""
+"""The share of the lives in which the member fetches from all partitions that are assigned to any member."""
 SHARE_WITH_FETCH: Final = 0.5
-"""Of the acknowledgements."""
+"""The share of the acknowledgements that are sent with a fetch."""
 SHARE_ALIKE: Final = 0.8
-"""Of the records: what becomes of it is what became of the one before."""
+"""The share of the records that are acknowledged like the one before."""
 
-KEPT: Final = 0
-"""The member says nothing of it until its lock has ended, and then perhaps too late."""
+UNACKNOWLEDGED: Final = 0
+"""The member does not acknowledge the record until its lock has ended, and then perhaps too late."""
 SHARE_TOO_LATE: Final = 0.3
-SHARE_OF_LOOKS: Final = 0.1
-"""How often it asks who leads, without need."""
+SHARE_OF_REFRESHES: Final = 0.1
+"""The share of the steps in which it refreshes the metadata without need."""
 FATES: Final = {
     AcknowledgeType.ACCEPT: 20,
     AcknowledgeType.RELEASE: 2,
     AcknowledgeType.REJECT: 2,
     AcknowledgeType.RENEW: 1,
-    KEPT: 1,
+    UNACKNOWLEDGED: 1,
 }
 MOST_RECORDS: Final = (1, 5, 50)
-"""Of a fetch."""
+"""The choices for the maximum number of records of a fetch."""
 
 Plan = Mapping[int, Mapping[int, int]]
 """Partition -> offset -> what becomes of it."""
 
 
 class Leaders(Protocol):
-    """What is really so, whatever the nodes know."""
+    """The actual leaders, independent of the nodes' metadata."""
 
     def leads(self, index: int, node_id: int) -> bool:
-        """Whether that node leads the partition, and knows that."""
+        """True if that node leads the partition, also in its own metadata."""
 
     def share_partition(self, index: int, node_id: int) -> LedSharePartition | None:
         """The group's, on that node."""
@@ -73,7 +73,7 @@ class Leaders(Protocol):
 
 @attrs.define
 class ShareSession:
-    """With a node."""
+    """A share session with a node."""
 
     connection: AsyncBrokerConnection | None = None
     epoch: int = INITIAL_EPOCH
@@ -81,12 +81,12 @@ class ShareSession:
 
 
 @attrs.define(eq=False)
-class _Asked:
+class _SentRequest:
     """A request to a leader, when it was sent."""
 
     sent_at: float
     current: set[int]
-    """The partitions that the node leads, and knows that."""
+    """The partitions that the node leads according to its own metadata."""
     share_partitions: dict[int, LedSharePartition | None]
     plan: Plan
     holds: dict[tuple[int, int], Hold]
@@ -97,31 +97,31 @@ class ShareLife(Life):
     deliveries: Deliveries
     leaders: Leaders
     is_over: Callable[[], bool]
-    """Whether all is to be accepted that is left."""
+    """Returns True if all remaining records are to be accepted."""
     is_greedy: bool
     assigned: list[int] = attrs.field(factory=list)
-    is_told: bool = False
-    """The coordinator knows its subscription."""
+    is_subscribed: bool = False
+    """True if the coordinator has its subscription."""
     _next_heartbeat_at: float = 0.0
     _sessions: dict[int, ShareSession] = attrs.field(factory=dict)
     _holds: dict[tuple[int, int], tuple[int, Hold]] = attrs.field(factory=dict)
-    """By partition and offset, with the node: what it has yet to acknowledge."""
-    _kept: dict[tuple[int, int], tuple[int, Hold]] = attrs.field(factory=dict)
-    """What it does not acknowledge any more."""
+    """The locks of records that it has yet to acknowledge, by partition and offset, with the node."""
+    _unacknowledged: dict[tuple[int, int], tuple[int, Hold]] = attrs.field(factory=dict)
+    """The locks of records that it does not acknowledge any more."""
 
     async def take_part(self) -> None:
         """Raises Again."""
         if trio.current_time() >= self._next_heartbeat_at:
             await self._heartbeat()
         cluster, chance = self.cluster, self.cluster.random
-        if chance.random() < SHARE_OF_LOOKS:
-            await cluster.look()
+        if chance.random() < SHARE_OF_REFRESHES:
+            await cluster.refresh_metadata()
         wanted = sorted(self.deliveries.assigned) if self.is_greedy else self.assigned
         if not wanted:
             return
         node_id = cluster.leaders.get(chance.choice(wanted), -1)
         if node_id not in cluster.brokers:
-            await cluster.look()
+            await cluster.refresh_metadata()
             raise Again("no leader is known")
         await self._fetch(node_id, [it for it in wanted if cluster.leaders.get(it) == node_id])
         if chance.random() > SHARE_WITH_FETCH and self._session(node_id).epoch:
@@ -129,17 +129,17 @@ class ShareLife(Life):
 
     async def _heartbeat(self) -> None:
         if self.cluster.topic_id == bytes(16):
-            await self.cluster.look()
+            await self.cluster.refresh_metadata()
         request = ShareGroupHeartbeatRequest(self.group, self.member_id, self.epoch)
-        if not self.is_told:
+        if not self.is_subscribed:
             request.subscribed_topic_names = [self.cluster.topic]
-        self.is_told = False
-        answer, _ = await self.ask_remembering(request)
+        self.is_subscribed = False
+        answer, _ = await self.heartbeat_and_check(request)
         if answer.error_code in NO_MEMBER:
             self.joins_again()
         if answer.error_code:
             raise Again(str(answer.error_code))
-        self.epoch, self.is_told = answer.member_epoch, True
+        self.epoch, self.is_subscribed = answer.member_epoch, True
         if answer.assignment is not None:
             self.assigned = [it for topic in answer.assignment.topic_partitions for it in topic.partitions]
             self.deliveries.assigned.update(self.assigned)
@@ -151,32 +151,32 @@ class ShareLife(Life):
         return self.cluster.topic, index
 
     def _session(self, node_id: int) -> ShareSession:
-        """Of the present connection."""
+        """Returns the share session of the present connection."""
         session = self._sessions.get(node_id)
         if session is None or session.connection is None or session.connection.is_closed:
             return ShareSession()
         return session if session.connection is self.cluster.connection(node_id) else ShareSession()
 
-    def _begin(self, node_id: int, indexes: Iterable[int], plan: Plan) -> _Asked:
+    def _begin(self, node_id: int, indexes: Iterable[int], plan: Plan) -> _SentRequest:
         """Nothing is awaited between this and the request."""
         holds = {(index, offset): self._holds[index, offset][1] for index, of in plan.items() for offset in of}
         for (index, offset), hold in holds.items():
             if plan[index][offset] != AcknowledgeType.RENEW:
                 self.deliveries.given_up(self._key(index), offset, hold)
                 del self._holds[index, offset]
-        asked = {*indexes, *plan}
-        current = {it for it in asked if self.leaders.leads(it, node_id)}
-        known = {it: self.leaders.share_partition(it, node_id) for it in asked}
-        return _Asked(trio.current_time(), current, known, plan, holds)
+        wanted = {*indexes, *plan}
+        current = {it for it in wanted if self.leaders.leads(it, node_id)}
+        known = {it: self.leaders.share_partition(it, node_id) for it in wanted}
+        return _SentRequest(trio.current_time(), current, known, plan, holds)
 
-    async def _ask_leader(self, node_id: int, session: ShareSession, request: ApiMessage) -> Any:
+    async def _call_leader(self, node_id: int, session: ShareSession, request: ApiMessage) -> Any:
         """Raises Again, with the session ended for this side."""
         losses = len(self.ledger.losses)
         self._sessions.pop(node_id, None)
         address = self.cluster.brokers.get(node_id)
         if address is None:
             raise Again(f"node {node_id} is not there")
-        answer = await self.cluster.ask(address, request)
+        answer = await self.cluster.call(address, request)
         connection = self.cluster.connection(node_id)
         if len(self.ledger.losses) > losses:
             raise Again("something is lost")
@@ -216,9 +216,9 @@ class ShareLife(Life):
             topics=[FetchTopic(topic_id, named)] if named else [],
             forgotten_topics_data=[ForgottenTopic(topic_id, forgotten)] if forgotten else [],
         )
-        asked = self._begin(node_id, session.partitions, plan)
+        sent = self._begin(node_id, session.partitions, plan)
         try:
-            answer = await self._ask_leader(node_id, session, request)
+            answer = await self._call_leader(node_id, session, request)
         except Again:
             self.deliveries.unanswered.update(map(self._key, session.partitions))
             raise
@@ -226,47 +226,47 @@ class ShareLife(Life):
         for data in (it for topic in answer.responses for it in topic.partitions):
             index = data.partition_index
             if index in plan:
-                self._acknowledged(node_id, index, asked, data.acknowledge_error_code)
+                self._acknowledged(node_id, index, sent, data.acknowledge_error_code)
             if data.error_code:
                 self.deliveries.failed(self._key(index), data.error_code)
                 errors.add(data.error_code)
-            count += self._take(node_id, asked, data)
+            count += self._take(node_id, sent, data)
         if mode is AcquireMode.RECORD_LIMIT and count > request.max_records:
             raise BrokenPromise(f"{self.member_id} wants {request.max_records} records and gets {count}")
         if errors:
             raise Again(str(errors))
 
-    def _take(self, node_id: int, asked: _Asked, data: share_fetch.PartitionData) -> int:
-        """What was acquired. Returns the number of records."""
+    def _take(self, node_id: int, sent: _SentRequest, data: share_fetch.PartitionData) -> int:
+        """Adds the acquired records. Returns their number."""
         index = data.partition_index
         assert isinstance(data.records, bytes | bytearray | memoryview)
         key, found = self._key(index), _records(bytes(data.records))
-        share_partition = self._still(node_id, index, asked)
+        share_partition = self._still(node_id, index, sent)
         connection = self.cluster.connection(node_id)
         count = 0
         for it in data.acquired_records:
             offsets = range(it.first_offset, it.last_offset + 1)
-            hold = Hold.begun(self.member_id, share_partition, connection, asked.sent_at, it.delivery_count)
-            self.deliveries.delivered(key, offsets, found, hold, asked.sent_at, current=index in asked.current)
+            hold = Hold.begun(self.member_id, share_partition, connection, sent.sent_at, it.delivery_count)
+            self.deliveries.delivered(key, offsets, found, hold, sent.sent_at, current=index in sent.current)
             self._holds.update({(index, offset): (node_id, hold) for offset in offsets})
             count += len(offsets)
         return count
 
-    def _still(self, node_id: int, index: int, asked: _Asked) -> LedSharePartition | None:
+    def _still(self, node_id: int, index: int, sent: _SentRequest) -> LedSharePartition | None:
         """The share partition, if it was the same all the time."""
-        before = asked.share_partitions[index]
+        before = sent.share_partitions[index]
         return before if before is self.leaders.share_partition(index, node_id) else None
 
     # Acknowledging
 
     def _plan(self, node_id: int, *, renews: bool = False) -> Plan:
-        """What is said next of what it got from this node."""
+        """Chooses the next acknowledgements of records from this node."""
         chance, plan = self.cluster.random, dict[int, dict[int, int]]()
         fates = [it for it in FATES if renews or it != AcknowledgeType.RENEW]
         fate: int | None = None
-        for record, held in [*self._kept.items()]:
+        for record, held in [*self._unacknowledged.items()]:
             if not held[1].is_good:
-                del self._kept[record]
+                del self._unacknowledged[record]
                 if chance.random() < SHARE_TOO_LATE:
                     self._holds.setdefault(record, held)
         for (index, offset), (source, hold) in sorted(self._holds.items(), key=lambda it: it[0]):
@@ -279,8 +279,8 @@ class ShareLife(Life):
                 fate = AcknowledgeType.ACCEPT
             elif fate is None or chance.random() > SHARE_ALIKE:
                 fate = chance.choices(fates, [FATES[it] for it in fates])[0]
-            if fate == KEPT:
-                self._kept[index, offset] = self._holds.pop((index, offset))
+            if fate == UNACKNOWLEDGED:
+                self._unacknowledged[index, offset] = self._holds.pop((index, offset))
             else:
                 plan.setdefault(index, {})[offset] = fate
         return plan
@@ -315,28 +315,28 @@ class ShareLife(Life):
             is_renew_ack=any(AcknowledgeType.RENEW in of.values() for of in plan.values()),
             topics=[AcknowledgeTopic(self.cluster.topic_id, partitions)] if partitions else [],
         )
-        asked = self._begin(node_id, (), plan)
+        sent = self._begin(node_id, (), plan)
         if is_last:
             self._drop_all(node_id)
-        answer = await self._ask_leader(node_id, session, request)
+        answer = await self._call_leader(node_id, session, request)
         errors = set()
         for data in (it for topic in answer.responses for it in topic.partitions):
-            self._acknowledged(node_id, data.partition_index, asked, data.error_code)
+            self._acknowledged(node_id, data.partition_index, sent, data.error_code)
             errors.add(data.error_code)
         if errors - {0}:
             raise Again(str(errors))
 
-    def _acknowledged(self, node_id: int, index: int, asked: _Asked, error: int) -> None:
-        share_partition = self._still(node_id, index, asked)
-        holds = {offset: asked.holds[index, offset] for offset in asked.plan[index]}
+    def _acknowledged(self, node_id: int, index: int, sent: _SentRequest, error: int) -> None:
+        share_partition = self._still(node_id, index, sent)
+        holds = {offset: sent.holds[index, offset] for offset in sent.plan[index]}
         sure = {it for it, hold in holds.items() if hold.is_good and hold.share_partition is share_partition}
         key = self._key(index)
         if error:
             self.deliveries.refused(key, error, is_sure=len(sure) == len(holds))
             return
         for offset, hold in holds.items():
-            kind = asked.plan[index][offset]
-            self.deliveries.acknowledged(key, offset, kind, hold, asked.sent_at, is_sure=offset in sure)
+            kind = sent.plan[index][offset]
+            self.deliveries.acknowledged(key, offset, kind, hold, sent.sent_at, is_sure=offset in sure)
 
     # The end of a life
 
@@ -345,7 +345,7 @@ class ShareLife(Life):
         self.deliveries.given_up(self._key(index), offset, hold)
 
     def _drop_all(self, node_id: int | None = None) -> None:
-        for held in (self._holds, self._kept):
+        for held in (self._holds, self._unacknowledged):
             for (index, offset), (source, hold) in [*held.items()]:
                 if node_id in (None, source):
                     del held[index, offset]
@@ -357,7 +357,7 @@ class ShareLife(Life):
                 if self._session(node_id).epoch:
                     await self._acknowledge(node_id, is_last=True)
             leaving = ShareGroupHeartbeatRequest(self.group, self.member_id, LEAVING_EPOCH)
-            await self.cluster.ask_coordinator(GROUP, self.group, leaving)
+            await self.cluster.call_coordinator(GROUP, self.group, leaving)
 
     def fall_silent(self) -> None:
         """Its sessions last as long as their connections, or until another life begins one there."""

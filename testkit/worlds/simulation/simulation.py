@@ -1,4 +1,4 @@
-"""One run of a cluster, which its seed decides. `simulate` raises BrokenPromise, or whatever else went wrong."""
+"""One run of a cluster, which its seed decides. `simulate` raises BrokenPromise, or any other error of the run."""
 
 from __future__ import annotations
 
@@ -44,22 +44,25 @@ from testkit.worlds.simulation.node import Node, Process
 TOPIC = "t"
 PARTITIONS = 3
 INTERNAL_PARTITIONS = 2
-"""Of each internal topic."""
+"""The number of partitions of each internal topic."""
 PARTITIONS_OF_ALL: list[PartitionId] = [
     *((TOPIC, index) for index in range(PARTITIONS)),
     *((topic, index) for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE) for index in range(INTERNAL_PARTITIONS)),
 ]
-LOOK_S = 0.02
+CHECK_INTERVAL_S = 0.02
 GOES_ON_WITHIN_S = 10.0
 SHARE_WITH_A_LOSS = 0.25
-"""Of the runs, which end with the death of a node; that takes a third of a run."""
+"""The share of the runs that end with the death of a node; that takes a third of a run."""
 SETTLED_WITHIN_S = 60.0
-"""After the faults, as long as requests of 30 s may be under way that nobody answers any more."""
+"""The maximum time for the cluster to settle after the faults: requests of 30 s may be in flight that are never
+answered.
+"""
 GIVEN_AGAIN_AFTER_S = 20.0
 FETCHED_AT_ONCE_BYTES = (10_485_760, 10_485_760, 500)
 """replica.fetch.response.max.bytes in a run: where it is small, a follower that is behind takes a while to catch up."""
 KEEPER_SLOWNESS = (1.0, 1.0, 20.0)
-"""In a run: where it is large, what nodes decide is long under way, and meets what others decide."""
+"""The slowness of the keeper in a run: if it is large, decisions of nodes are long in flight, and conflict with others.
+"""
 
 SETTINGS = (
     f"min.insync.replicas={MIN_INSYNC_REPLICAS}",
@@ -83,11 +86,11 @@ SETTINGS = (
 
 @attrs.define
 class Report:
-    """What happened, in numbers. `fingerprint` is the same for the same run."""
+    """The numbers of a run. `fingerprint` is the same for the same run."""
 
     seed: int
     kind: str = ""
-    """Of the group."""
+    """The kind of the group."""
     fingerprint: int = 0
     events: int = 0
     virtual_s: float = 0.0
@@ -97,7 +100,7 @@ class Report:
     accepted: int = 0
     """Records that members of a share group accepted."""
     losses: int = 0
-    """Of partitions; they are forgiven."""
+    """The number of losses of partitions; they are forgiven."""
     unclean_elections: int = 0
     faults: dict[str, int] = attrs.field(factory=dict)
     last: deque[str] = attrs.field(factory=lambda: deque(maxlen=60))
@@ -133,8 +136,8 @@ def simulate(
 
 
 def _partition(process: Process, key: PartitionId) -> Partition | None:
-    place = process.broker.partitions.by_name.get(key[0], [])[key[1] : key[1] + 1]
-    return place[0] if place and isinstance(place[0], Partition) else None
+    found = process.broker.partitions.by_name.get(key[0], [])[key[1] : key[1] + 1]
+    return found[0] if found and isinstance(found[0], Partition) else None
 
 
 @attrs.define(eq=False)
@@ -208,7 +211,7 @@ class Simulation:
             self.nodes.append(node)
             assert node.start()
         self._group = self._chosen_group(chance)
-        nursery.start_soon(self._look_all_the_time)
+        nursery.start_soon(self._check_continuously)
         await self._with_clients(chance, network, keeper, nursery)
         await self._write_everywhere(network, chance, "client-after", "the last fault")
         await self._end(network, chance)
@@ -291,7 +294,7 @@ class Simulation:
             if len(self._processes) < self.node_count:
                 raise Again("not all nodes are up")
             topics = [CreatableTopic(TOPIC, PARTITIONS, self.node_count), *self._group.topics()]
-            answer = await cluster.ask(cluster.bootstrap[0], CreateTopicsRequest(topics))
+            answer = await cluster.call(cluster.bootstrap[0], CreateTopicsRequest(topics))
             if any(it.error_code not in (0, 36) for it in answer.topics):
                 raise Again(str(answer.topics))
 
@@ -314,13 +317,13 @@ class Simulation:
 
     # Promises
 
-    async def _look_all_the_time(self) -> None:
+    async def _check_continuously(self) -> None:
         while True:
-            self.history.look(self._processes)
-            self._eligibility.look()
+            self.history.check(self._processes)
+            self._eligibility.check()
             if self._eligibility.broken is not None:
                 raise BrokenPromise(self._eligibility.broken)
-            await trio.sleep(LOOK_S)
+            await trio.sleep(CHECK_INTERVAL_S)
 
     @property
     def _processes(self) -> list[Process]:
@@ -334,7 +337,7 @@ class Simulation:
         operator = Operator(cluster, self._all_partitions, [it.node_id for it in self.nodes], lambda: True)
         with trio.move_on_after(SETTLED_WITHIN_S) as scope:
             await self._settle(operator)
-            await cluster.persist(cluster.look)
+            await cluster.persist(cluster.refresh_metadata)
             found.append(await readers[0].read_all())
             found.append(await readers[1].read_all())
             await self._group.end(cluster, found)
@@ -344,7 +347,7 @@ class Simulation:
         if scope.cancelled_caught:
             raise BrokenPromise(f"the replicas are not the same within {SETTLED_WITHIN_S:g} s")
         # Nothing else runs from here on.
-        self.history.look(self._processes)
+        self.history.check(self._processes)
         for process in self._processes:
             self.history.check_whole(process)
         self._check_bytes()
@@ -365,13 +368,13 @@ class Simulation:
     async def _letters(self, network: Network, chance: random.Random) -> list[Record]:
         cluster = self._cluster(network, "client-letters", chance)
         cluster.topic = LETTERS
-        await cluster.persist(cluster.look)
+        await cluster.persist(cluster.refresh_metadata)
         found = await Reader(cluster, self.ledger, self.history, 1, lambda: True, 0).read_all()
         await cluster.close()
         return found.get((LETTERS, 0), [])
 
     async def _lose_a_node(self, network: Network, chance: random.Random) -> None:
-        """The others go on without one that does not come back."""
+        """Kills a node that does not come back. The others continue without it."""
         if chance.random() > SHARE_WITH_A_LOSS:
             return
         self._stays_dead = True
@@ -379,7 +382,7 @@ class Simulation:
         await self._write_everywhere(network, chance, "client-last", "the death of a node")
 
     async def _write_everywhere(self, network: Network, chance: random.Random, name: str, after: str) -> None:
-        """Every partition takes writes."""
+        """Checks that every partition takes writes."""
         cluster = self._cluster(network, name, chance)
         producer = Producer(cluster, self.ledger, PARTITIONS, self.nodes[0].clock.now_ms, lambda: True)
         with trio.move_on_after(GOES_ON_WITHIN_S) as scope:
@@ -404,7 +407,7 @@ class Simulation:
             await operator.run()
 
     def _is_settled(self) -> bool:
-        """Every node has every record, and knows it to be committed."""
+        """True if the partitions of all nodes end at the same offset, and at that high watermark."""
         first, *others = self._processes
         for partition in first.broker.partitions:
             for process in others:

@@ -1,6 +1,6 @@
 """Members of a streams group (KIP-1071). Each runs an application's thread: it sends the topology when it joins, runs
-the active tasks that it is told, and commits for the partitions that they read. Standby tasks and warm-ups it only has,
-and tells how far they are, as Kafka Streams 4.4 does.
+its assigned active tasks, and commits for the partitions that they read. It does not run standby tasks and warm-ups,
+but reports their offsets, as Kafka Streams 4.4 does.
 
 Two processes may have several members each; a task is in a process once.
 """
@@ -37,12 +37,14 @@ STABLE: Final = "Stable"
 SHARE_OF_CATCHING_UP: Final = 0.3
 PROCESSES: Final = ("p", "q", "q")
 END: Final = 1_000_000
-"""Where the changelog of each task ends."""
+"""The end offset of the changelog of each task."""
 
 
 @attrs.define(eq=False)
 class StreamsLife(OwningLife):
-    """As Kafka Streams, it says everything anew after a request that failed, and reports at once what it gave up."""
+    """A member that sends everything again after a failed request, and reports at once what it gave up, as Kafka
+    Streams does.
+    """
 
     is_mortal: ClassVar[bool] = True
     is_stateful: ClassVar[bool] = False
@@ -51,11 +53,11 @@ class StreamsLife(OwningLife):
     standbys: list[int] = attrs.field(factory=list)
     warmups: list[int] = attrs.field(factory=list)
     offsets: dict[int, int] = attrs.field(factory=dict)
-    """How far its standby tasks and its warm-ups are."""
+    """The offsets of its standby tasks and its warm-ups."""
     reported: tuple[list[int], list[int], list[int]] | None = None
-    """The active, the standby and the warm-up tasks that the coordinator knows it to have; None if it may not know."""
+    """The active, the standby and the warm-up tasks that the coordinator has from it; None if it may not have them."""
     progress: dict[int, int] | None = None
-    """The offsets that the coordinator knows, None if it may not know."""
+    """The offsets that the coordinator has from it, None if it may not have them."""
 
     def __attrs_post_init__(self) -> None:
         self.member_id = f"{self.cluster.name}-{self.cluster.random.randrange(1 << 32)}"
@@ -79,7 +81,7 @@ class StreamsLife(OwningLife):
 
     async def _heartbeat(self) -> None:
         if self.cluster.topic_id == bytes(16):
-            await self.cluster.look()
+            await self.cluster.refresh_metadata()
         tasks, joins = self.tasks, self.epoch == JOINING_EPOCH
         request = StreamsGroupHeartbeatRequest(self.group, self.member_id, self.epoch)
         if joins:
@@ -92,7 +94,7 @@ class StreamsLife(OwningLife):
             request.task_offsets = [TaskOffset(SUBTOPOLOGY, *it) for it in offsets.items()]
             request.task_end_offsets = [TaskOffset(SUBTOPOLOGY, it, END) for it in offsets]
         self.reported = self.progress = None
-        answer, sent_at = await self.ask_remembering(request)
+        answer, sent_at = await self.heartbeat_and_check(request)
         if answer.error_code in NO_MEMBER:
             self.give_up(self.positions)
             self.standbys, self.warmups, self.offsets = [], [], {}
@@ -102,9 +104,9 @@ class StreamsLife(OwningLife):
         if sent_at is None:
             raise Again("another node is the coordinator")
         self.reported, self.progress, self.epoch = tasks, offsets, answer.member_epoch
-        self.told(tasks[0] if answer.active_tasks is None else _told(answer.active_tasks), sent_at)
+        self.note_owned(tasks[0] if answer.active_tasks is None else _wire_tasks(answer.active_tasks), sent_at)
         if answer.standby_tasks is not None:
-            self.standbys, self.warmups = _told(answer.standby_tasks), _told(answer.warmup_tasks or ())
+            self.standbys, self.warmups = _wire_tasks(answer.standby_tasks), _wire_tasks(answer.warmup_tasks or ())
             self.offsets = {it: self.offsets.get(it, 0) for it in (*self.standbys, *self.warmups)}
 
     def _topology(self) -> Topology:
@@ -123,34 +125,34 @@ def _reported(partitions: list[int]) -> list[StreamsGroupHeartbeatRequestTaskIds
     return [StreamsGroupHeartbeatRequestTaskIds(SUBTOPOLOGY, partitions)] if partitions else []
 
 
-def _told(tasks: Iterable[StreamsGroupHeartbeatResponseTaskIds | TaskIds]) -> list[int]:
+def _wire_tasks(tasks: Iterable[StreamsGroupHeartbeatResponseTaskIds | TaskIds]) -> list[int]:
     return sorted(it for of_part in tasks for it in of_part.partitions)
 
 
 @attrs.define(eq=False, kw_only=True)
 class StreamsWatcher(Life):
-    """A client that asks what the coordinator has to say of the group."""
+    """A client that describes the group."""
 
     partitions: int
     stops: Callable[[], bool]
     stable_at: float = -1.0
-    """When the group was last known to be stable, with each task active."""
+    """The last time when the group was stable, with each task active."""
 
     async def run(self) -> None:
         while not self.stops():
             with suppress(Again):
-                await self._look()
+                await self._describe()
             await trio.sleep(self.cluster.random.uniform(0.1, 0.5))
 
-    async def _look(self) -> None:
+    async def _describe(self) -> None:
         highest = self.ledger.highest_epoch
-        answer, sent_at = await self.ask(StreamsGroupDescribeRequest([self.group]))
+        answer, sent_at = await self.call(StreamsGroupDescribeRequest([self.group]))
         group: DescribedGroup = answer.groups[0]
         if group.error_code:
             raise Again(str(group.error_code))
         if sent_at is None:
             raise Again("another node is the coordinator")
-        active = Counter(it for member in group.members for it in _told(member.assignment.active_tasks))
+        active = Counter(it for member in group.members for it in _wire_tasks(member.assignment.active_tasks))
         twice = [it for it, count in active.items() if count > 1]
         if twice:
             raise BrokenPromise(f"{twice} are active twice: {group}")

@@ -20,7 +20,7 @@ from kwire.groups.consumer.assigning import INTERVAL_MS_PER_MEMBER, LARGE_GROUP_
 from kwire.groups.consumer.group import ConsumerGroup, GroupState
 from kwire.groups.shard import GroupShard
 from kwire.groups.topics import Topic, metadata_hash
-from testkit.groups.consumer.clients import Client, Place, heartbeat
+from testkit.groups.consumer.clients import Client, TopicIdPartition, heartbeat
 from testkit.groups.shard_driver import GROUP, ShardDriver, subscription
 from testkit.groups.topics import FakeTopics
 
@@ -97,7 +97,7 @@ class LargeGroup:
             assert client.heartbeat() is ErrorCode.NONE
             while client.give_up():
                 assert client.heartbeat() is ErrorCode.NONE
-        owned = [place for client in self.clients for place in client.owned]
+        owned = [partition for client in self.clients for partition in client.owned]
         assert len(owned) == len(set(owned)), "a partition has one owner"
 
     def settle(self) -> None:
@@ -108,18 +108,18 @@ class LargeGroup:
                 break
         assert self.state.state is GroupState.STABLE
         assert {client.epoch for client in self.clients} == {self.state.epoch}
-        owned = {place for client in self.clients for place in client.owned}
-        assert owned == self.places(), "every partition has an owner"
+        owned = {partition for client in self.clients for partition in client.owned}
+        assert owned == self.partitions(), "every partition has an owner"
         loads = [len(client.owned) for client in self.clients]
         assert max(loads) - min(loads) <= 1
 
-    def places(self) -> set[Place]:
+    def partitions(self) -> set[TopicIdPartition]:
         found = [topic for name in self.topics.names() if (topic := self.topics.find(name)) is not None]
         return {
             (it.topic_id, n) for it in found if it.name.startswith("orders") for n in range(it.spec.partition_count)
         }
 
-    def owned(self) -> dict[str, set[Place]]:
+    def owned(self) -> dict[str, set[TopicIdPartition]]:
         return {client.member_id: set(client.owned) for client in self.clients}
 
 

@@ -7,14 +7,14 @@ import pytest
 from testkit.groups.share.lives import ShareLives
 from testkit.groups.share.mistakes import MISTAKES
 from testkit.mutants.changes import Mutant
-from testkit.mutants.lives import Lives, assert_has_a_place
+from testkit.mutants.lives import Lives, assert_has_a_target
 
 LIVES = Lives(ShareLives, seed=2)
 
 
 @pytest.mark.parametrize("mutant", MISTAKES, ids=lambda mutant: mutant.name)
 def test_a_mistake_finds_its_place(mutant: Mutant) -> None:
-    assert_has_a_place(mutant.change)
+    assert_has_a_target(mutant.change)
 
 
 @pytest.mark.soak

@@ -71,9 +71,9 @@ def test_an_alteration_that_failed_leaves_the_partition_as_it_was(driver: ShardD
     partitions = [AlterShareGroupOffsetsRequestPartition(0, 5)]
     request = AlterShareGroupOffsetsRequest(GROUP, [AlterShareGroupOffsetsRequestTopic("t", partitions)])
     driver.run(driver.shard.begin_share_alteration(request, token, now=driver.now))
-    asked = driver.replies[token].asked
-    assert asked.state_epoch == group(driver).epoch == 3
-    ((topic_id, offsets),) = asked.start_offsets.items()
+    states = driver.replies[token].states
+    assert states.state_epoch == group(driver).epoch == 3
+    ((topic_id, offsets),) = states.start_offsets.items()
     assert offsets == {0: 5}
     assert group(driver).states != before
     failure = {(topic_id, 0): ErrorCode.COORDINATOR_NOT_AVAILABLE}

@@ -175,4 +175,4 @@ def test_a_search_that_takes_too_long_leaves_a_valid_assignment(monkeypatch: pyt
     monkeypatch.setattr(assignor, "STEPS", 0)
     for seed in range(10):
         group = TaskLife(seed).group()
-        task_laws.check_places(group, STICKY.assign(group))
+        task_laws.check_processes(group, STICKY.assign(group))

@@ -87,20 +87,20 @@ def sizes(driver: ShardDriver) -> tuple[int, int]:
     return len(store), store.size
 
 
-def heartbeats_until_asked(client: Client, within_ms: int) -> int:
+def heartbeats_until_solicited(client: Client, within_ms: int) -> int:
     """How long it took, in steps of 10 s."""
     begun = client.driver.now_ms
     while client.driver.now_ms - begun <= within_ms:
         client.driver.advance(10 * SECOND)
         client.heartbeat()
-        if client.is_asked:
+        if client.is_solicited:
             return client.driver.now_ms - begun
     raise AssertionError("it was not asked")
 
 
 def test_a_member_is_asked_describes_its_topology_and_is_not_asked_again(driver: ShardDriver) -> None:
     client = joined(driver)
-    assert client.is_asked
+    assert client.is_solicited
     assert described(driver) == (DescriptionStatus.NOT_STORED, None)
     assert client.describe() is ErrorCode.NONE
     assert epochs(driver) == (0, -1)
@@ -118,7 +118,7 @@ def test_a_member_is_asked_describes_its_topology_and_is_not_asked_again(driver:
     for _ in range(30):
         driver.advance(20 * SECOND)
         client.heartbeat()
-        assert not client.is_asked
+        assert not client.is_solicited
 
 
 def test_both_messages_have_the_same_fields() -> None:
@@ -140,28 +140,28 @@ def test_both_messages_have_the_same_fields() -> None:
 
 def test_one_member_is_asked_at_a_time_and_later_each_time(driver: ShardDriver) -> None:
     a, b = joined(driver, "a"), joined(driver, "b")
-    assert (a.is_asked, b.is_asked) == (True, False)
+    assert (a.is_solicited, b.is_solicited) == (True, False)
     waits = []
     for _ in range(9):
-        waits.append(heartbeats_until_asked(b, 2 * HOUR))
+        waits.append(heartbeats_until_solicited(b, 2 * HOUR))
         a.heartbeat()
-        assert not a.is_asked
+        assert not a.is_solicited
     assert waits[:4] == [30 * SECOND, 60 * SECOND, 120 * SECOND, 240 * SECOND]
     assert waits[-2:] == [HOUR, HOUR]
 
 
 def test_members_of_version_0_are_not_asked(driver: ShardDriver) -> None:
     old = joined(driver, "old", version=0)
-    assert not old.is_asked
-    assert joined(driver, "new").is_asked, "nobody was asked before"
+    assert not old.is_solicited
+    assert joined(driver, "new").is_solicited, "nobody was asked before"
 
 
 def test_a_member_that_leaves_is_not_asked(driver: ShardDriver) -> None:
     client = joined(driver, version=0)
     client.version = 1
     client.leave()
-    assert not client.is_asked
-    assert joined(driver, "b").is_asked
+    assert not client.is_solicited
+    assert joined(driver, "b").is_solicited
 
 
 def test_a_member_with_an_old_topology_is_not_asked(driver: ShardDriver) -> None:
@@ -169,14 +169,14 @@ def test_a_member_with_an_old_topology_is_not_asked(driver: ShardDriver) -> None
     newer.topology = topology(3)
     heartbeat(driver, newer)
     stale = joined(driver, "stale")
-    assert not stale.is_asked
+    assert not stale.is_solicited
     assert StatusCode.STALE_TOPOLOGY in stale.statuses
 
 
 def test_nobody_is_asked_while_topologies_are_not_described(driver: ShardDriver) -> None:
     driver.descriptions = None
     driver.restart()
-    assert not joined(driver).is_asked
+    assert not joined(driver).is_solicited
     assert described(driver) == (DescriptionStatus.NOT_STORED, None)
     assert driver.shard.describe_streams(GROUP).topology_description_status == DescriptionStatus.NOT_REQUESTED
     missing = driver.shard.describe_streams("other", with_description=True)
@@ -198,7 +198,7 @@ def test_who_may_not_describe_is_told_why(driver: ShardDriver) -> None:
         )
         assert client.describe(TopologyDescription([], [store])) is ErrorCode.INVALID_REQUEST
     assert driver.log == before
-    assert heartbeats_until_asked(client, HOUR) == 30 * SECOND, "none of that counts as an attempt"
+    assert heartbeats_until_solicited(client, HOUR) == 30 * SECOND, "none of that counts as an attempt"
 
 
 def test_a_description_that_is_too_large_is_refused_for_good(driver: ShardDriver) -> None:
@@ -213,7 +213,7 @@ def test_a_description_that_is_too_large_is_refused_for_good(driver: ShardDriver
         for _ in range(10):
             driver.advance(40 * SECOND)
             client.heartbeat()
-            assert not client.is_asked
+            assert not client.is_solicited
     assert client.describe() is ErrorCode.NONE, "a smaller one is welcome"
     assert epochs(driver) == (0, 0)
 
@@ -224,10 +224,10 @@ def test_without_room_a_member_is_asked_again_later(driver: ShardDriver) -> None
     driver.restart()
     driver.descriptions.put("another", StoredDescription(0, bytes(190)))
     client.heartbeat()
-    assert client.is_asked
+    assert client.is_solicited
     assert client.describe() is ErrorCode.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED
     assert epochs(driver) == (-1, -1)
-    assert heartbeats_until_asked(client, HOUR) == 60 * SECOND
+    assert heartbeats_until_solicited(client, HOUR) == 60 * SECOND
     driver.descriptions.forget("another")
     assert client.describe() is ErrorCode.NONE
     assert described(driver)[0] == DescriptionStatus.AVAILABLE
@@ -240,7 +240,7 @@ def test_a_description_that_cannot_be_recorded_is_not_stored_and_asked_for_later
     assert sizes(driver) == (0, 0)
     driver.append_error = ErrorCode.NONE
     assert described(driver) == (DescriptionStatus.NOT_STORED, None)
-    assert heartbeats_until_asked(client, HOUR) == 60 * SECOND
+    assert heartbeats_until_solicited(client, HOUR) == 60 * SECOND
     assert client.describe() is ErrorCode.NONE
 
 
@@ -248,7 +248,7 @@ def test_a_heartbeat_that_fails_asks_nobody(driver: ShardDriver) -> None:
     driver.append_error = ErrorCode.KAFKA_STORAGE_ERROR
     assert Client(driver, "a", "a").heartbeat() is not ErrorCode.NONE
     driver.append_error = ErrorCode.NONE
-    assert joined(driver, "b").is_asked
+    assert joined(driver, "b").is_solicited
 
 
 def test_another_coordinator_asks_at_once(driver: ShardDriver) -> None:
@@ -258,7 +258,7 @@ def test_another_coordinator_asks_at_once(driver: ShardDriver) -> None:
     assert epochs(driver) == (0, -1)
     assert described(driver) == (DescriptionStatus.NOT_STORED, None)
     client.heartbeat()
-    assert client.is_asked
+    assert client.is_solicited
     written = len(driver.log)
     assert client.describe() is ErrorCode.NONE
     assert len(driver.log) == written, "the record says so already"

@@ -7,14 +7,14 @@ import pytest
 from testkit.groups.streams.lives import StreamsLives
 from testkit.groups.streams.mistakes import MISTAKES
 from testkit.mutants.changes import Mutant
-from testkit.mutants.lives import Lives, assert_has_a_place
+from testkit.mutants.lives import Lives, assert_has_a_target
 
 LIVES = Lives(StreamsLives, seed=8)
 
 
 @pytest.mark.parametrize("mutant", MISTAKES, ids=lambda mutant: mutant.name)
 def test_a_mistake_finds_its_place(mutant: Mutant) -> None:
-    assert_has_a_place(mutant.change)
+    assert_has_a_target(mutant.change)
 
 
 @pytest.mark.soak

@@ -137,7 +137,7 @@ def driver() -> ShardDriver:
 
 
 def thread(driver: ShardDriver, name: str, **fields: Any) -> Client:
-    return Client(driver, name, name, disk=Disk(), tells_progress=True, **fields)
+    return Client(driver, name, name, disk=Disk(), reports_progress=True, **fields)
 
 
 def heartbeats(*clients: Client, turns: int = 6) -> None:

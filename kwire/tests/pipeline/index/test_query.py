@@ -27,7 +27,7 @@ from kwire.client.topics import NewTopic, create_topics
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.index.fields import NotIndexed, fields_to_json, read_fields, with_columns
 from kwire.pipeline.index.plan import FIELDS_PROPERTY
-from kwire.pipeline.index.query import Query, ask
+from kwire.pipeline.index.query import Query, execute
 from kwire.pipeline.tables.plan import ISOLATION_PROPERTY, MODE_PROPERTY, TOPIC_PROPERTY
 from kwire.pipeline.tables.position import PROPERTY, TAG, Position
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, index_table_name, parse_warehouse
@@ -71,8 +71,8 @@ class Scene:
     """All that can be indexed, with their partitions, by time."""
     committed_ms: int
 
-    def ask(self, where: str | None = None, **options: Any) -> list[tuple[int, int]]:
-        return [(it.partition, it.offset) for it in ask(self.query(where, **options), now_ms=AT_MS + 1000).records]
+    def execute(self, where: str | None = None, **options: Any) -> list[tuple[int, int]]:
+        return [(it.partition, it.offset) for it in execute(self.query(where, **options), now_ms=AT_MS + 1000).records]
 
     def query(self, where: str | None = None, **options: Any) -> Query:
         plain = {"topic": TOPIC, "bootstrap": self.bootstrap, "table": index_table_name(TOPIC), "limit": 10_000}
@@ -222,18 +222,18 @@ def user(value: dict[str, Any]) -> Any:
 def test_index_and_tail_together_answer_what_a_scan_would(
     scene: Scene, where: str | None, meets: Callable[..., object]
 ) -> None:
-    assert scene.ask(where) == scene.scan(meets)
+    assert scene.execute(where) == scene.scan(meets)
 
 
 def test_since_and_until_bound_the_time(scene: Scene) -> None:
-    found = scene.ask("user.id = 4", since_ms=AT_MS + 100, until_ms=AT_MS + 300)
+    found = scene.execute("user.id = 4", since_ms=AT_MS + 100, until_ms=AT_MS + 300)
     assert found == scene.scan(lambda v, r, p: user(v) == 4 and AT_MS + 100 <= r.timestamp < AT_MS + 300)
     assert found
-    assert scene.ask(since_ms=AT_MS + 10_000) == []
+    assert scene.execute(since_ms=AT_MS + 10_000) == []
 
 
 def test_a_record_has_all_that_kafka_knows_of_it_on_either_side(scene: Scene) -> None:
-    answer = ask(scene.query(), now_ms=AT_MS)
+    answer = execute(scene.query(), now_ms=AT_MS)
     by_place = {(partition, it.offset): it for partition, it in scene.records}
     for it in answer.records:
         sent = by_place[it.partition, it.offset]
@@ -247,13 +247,13 @@ def test_a_record_has_all_that_kafka_knows_of_it_on_either_side(scene: Scene) ->
 def test_the_first_of_them_by_time_are_shown_and_that_there_are_more(scene: Scene) -> None:
     everything = scene.scan(lambda v, r, p: True)
     for limit in (1, 7, len(everything) - 1, len(everything)):
-        answer = ask(scene.query(limit=limit), now_ms=AT_MS)
+        answer = execute(scene.query(limit=limit), now_ms=AT_MS)
         assert [(it.partition, it.offset) for it in answer.records] == everything[:limit]
         assert answer.is_cut == (limit < len(everything))
 
 
 def test_how_fresh_it_is_is_told(scene: Scene) -> None:
-    told = ask(scene.query("user.id = 4"), now_ms=scene.committed_ms + 34_000).freshness
+    told = execute(scene.query("user.id = 4"), now_ms=scene.committed_ms + 34_000).freshness
     assert told.age_s == 34.0
     assert told.offsets == INDEXED
     assert told.lag == {0: 50, 1: 80}
@@ -265,11 +265,11 @@ def test_how_fresh_it_is_is_told(scene: Scene) -> None:
 
 def test_a_tail_that_is_too_long_is_told_and_may_be_left_out(scene: Scene) -> None:
     with pytest.raises(PipelineError, match="is 130 offsets behind topic logs, and --tail-limit is 129"):
-        scene.ask(tail_limit=129)
-    assert scene.ask(tail_limit=130) == scene.scan(lambda v, r, p: True)
-    alone = scene.ask("user.id = 4", tail_limit=0, bootstrap="127.0.0.1:1")
+        scene.execute(tail_limit=129)
+    assert scene.execute(tail_limit=130) == scene.scan(lambda v, r, p: True)
+    alone = scene.execute("user.id = 4", tail_limit=0, bootstrap="127.0.0.1:1")
     assert alone == scene.scan(lambda v, r, p: user(v) == 4 and r.offset < INDEXED[p])
-    told = ask(scene.query(tail_limit=0), now_ms=AT_MS).freshness
+    told = execute(scene.query(tail_limit=0), now_ms=AT_MS).freshness
     assert (told.lag, told.not_indexed) == (None, None)
 
 
@@ -305,7 +305,7 @@ def test_records_are_lines_of_json_and_freshness_goes_to_standard_error(scene: S
         {"name": "none", "value": None},
     ]
     told = json.loads(asking.stderr)
-    binary = attrs.evolve(ask(scene.query("offset = 3"), now_ms=AT_MS).records[0], key=b"\xff", value=b"\xff")
+    binary = attrs.evolve(execute(scene.query("offset = 3"), now_ms=AT_MS).records[0], key=b"\xff", value=b"\xff")
     check_all_keys("query", [*lines, as_json_object(binary)])
     check_all_keys("query on standard error", [told])
     assert (told["offsets"], told["lag"], told["is_cut"]) == ({"0": 100, "1": 70}, {"0": 50, "1": 80}, True)
@@ -344,7 +344,7 @@ def test_what_cannot_be_answered_is_one_line(scene: Scene, arguments: tuple[str,
 
 def test_the_index_of_another_topic_is_refused(scene: Scene) -> None:
     with pytest.raises(PipelineError, match="logs__index is the index of topic logs, not of clicks"):
-        scene.ask(topic="clicks")
+        scene.execute(topic="clicks")
 
 
 def test_no_spark_is_loaded(scene: Scene) -> None:
@@ -374,5 +374,5 @@ def test_deletes_and_schemas_of_others_are_heeded(scene: Scene, tmp_path: Path) 
         update.add_column("user_id", table.schema().find_type("was_user_id"))
     catalog.close()
     other = attrs.evolve(scene, warehouse=place)
-    assert other.ask("user.id = 4") == []
-    assert other.ask("s = 'a'") == scene.scan(lambda v, r, p: v.get("s") == "a")
+    assert other.execute("user.id = 4") == []
+    assert other.execute("s = 'a'") == scene.scan(lambda v, r, p: v.get("s") == "a")

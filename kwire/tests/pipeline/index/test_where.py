@@ -22,7 +22,7 @@ def found(text: str, **values: Any) -> bool | None:
     """Whether a record of these values meets the condition; the names have _ for dots."""
 
     def value_of(column: Column) -> object:
-        return values.get("_".join(column.place) if column.place[0] == "kafka" else column.name.replace(".", "_"))
+        return values.get("_".join(column.path) if column.path[0] == "kafka" else column.name.replace(".", "_"))
 
     return holds(parse_where(text, FIELDS, now_ms=NOW_MS), value_of)
 

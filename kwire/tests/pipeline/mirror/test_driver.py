@@ -19,7 +19,7 @@ from kwire.client.offsets import LATEST, IsolationLevel, list_offsets
 from kwire.client.producing import DEFAULT_BATCH_BYTES, Producer
 from kwire.client.topics import NewTopic, alter_topic_configs, create_partitions, create_topics, topic_overrides
 from kwire.pipeline.clock import now_ms
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 from kwire.pipeline.errors import Interrupted, PipelineError
 from kwire.pipeline.mirror import driver as driver_module
 from kwire.pipeline.mirror.driver import Driver
@@ -93,8 +93,8 @@ class Mirror:
         return self.clusters.target
 
     @property
-    def kept(self) -> State:
-        return State.read(KeptTopic(self.target, f"kwire-mirror-{self.topic}").all())
+    def stored(self) -> State:
+        return State.read(CompactedTopic(self.target, f"kwire-mirror-{self.topic}").all())
 
     def at(self, partition: int = 0) -> TopicPartition:
         return TopicPartition(self.topic, partition)
@@ -143,20 +143,20 @@ class Mirror:
             origins=frozenset({origin}),
             run_id="r",
         )
-        kept = KeptTopic(self.source, f"kwire-mirror-to-{self.topic}")
-        kept.make()
-        kept.write({position.key: position.value()}, now_ms())
+        state_topic = CompactedTopic(self.source, f"kwire-mirror-to-{self.topic}")
+        state_topic.make()
+        state_topic.write({position.key: position.value()}, now_ms())
 
     def check_copy(self) -> None:
-        """Everything is there once. The driver's maps are those of the kept topic, and lead to the same records."""
-        kept = self.kept
+        """Everything is there once. The driver's maps are those of the state topic, and lead to the same records."""
+        stored = self.stored
         for number, mirrored in self.driver.topics[self.topic].partitions.items():
             at = self.at(number)
             here, there = records_of(self.source, at), records_of(self.target, at)
             assert without_offsets(there) == without_offsets(here)
             for one, other in zip(here, there, strict=True):
                 assert mirrored.translate(one.offset) == other.offset
-            assert (mirrored.position, [*mirrored.runs]) == (kept.positions[at], kept.runs.get(at, []))
+            assert (mirrored.position, [*mirrored.runs]) == (stored.positions[at], stored.runs.get(at, []))
 
 
 @pytest.fixture
@@ -263,7 +263,7 @@ def test_what_is_set_at_the_target_stays_until_the_source_changes_it(mirror: Mir
     mirror.configure(mirror.target, retention_ms="7")
     mirror.upkeep.follow_topics()
     assert at_target() == "7", "the start has copied it"
-    assert mirror.kept.configs[mirror.topic] == {"retention.ms": "3000"}
+    assert mirror.stored.configs[mirror.topic] == {"retention.ms": "3000"}
 
 
 def test_the_next_batch_declares_new_origins_and_keeps_to_a_new_limit(mirror: Mirror) -> None:
@@ -273,9 +273,9 @@ def test_the_next_batch_declares_new_origins_and_keeps_to_a_new_limit(mirror: Mi
     mirror.declare_origin(Origin("z", "first"))
     mirror.configure(mirror.source, max_message_bytes="4000")
     mirror.upkeep.follow_topics()
-    assert {it.cluster_id for it in mirror.kept.positions[mirror.at()].origins} == {mirror.source.cluster_id}
+    assert {it.cluster_id for it in mirror.stored.positions[mirror.at()].origins} == {mirror.source.cluster_id}
     mirror.batch()
-    assert {it.cluster_id for it in mirror.kept.positions[mirror.at()].origins} == {mirror.source.cluster_id, "z"}
+    assert {it.cluster_id for it in mirror.stored.positions[mirror.at()].origins} == {mirror.source.cluster_id, "z"}
     assert mirror.driver.topics[mirror.topic].terms.batch_bytes < 4000
     mirror.check_copy()
 
@@ -313,7 +313,7 @@ def test_a_loop_that_comes_up_during_the_start_leaves_no_new_position(
     overtaken(Origin(mirror.target.cluster_id or "", "elsewhere"))
     with pytest.raises(Cycle):
         mirror.driver.begin()
-    assert mirror.kept.positions == {}
+    assert mirror.stored.positions == {}
     assert mirror.driver.topics == {}
 
 
@@ -324,7 +324,7 @@ def test_the_first_batch_declares_origins_that_come_up_during_the_start(
     mirror.driver.begin()
     mirror.send()
     mirror.batch()
-    assert {it.cluster_id for it in mirror.kept.positions[mirror.at()].origins} == {mirror.source.cluster_id, "z"}
+    assert {it.cluster_id for it in mirror.stored.positions[mirror.at()].origins} == {mirror.source.cluster_id, "z"}
 
 
 def test_a_topic_that_was_deleted_at_the_target_is_not_created_again(mirror: Mirror, clusters: Clusters) -> None:
@@ -414,7 +414,7 @@ def test_batches_and_upkeep_side_by_side_at_their_fastest(mirror: Mirror, hasty_
     mirror.check_copy()
     upkeep.follow_topics()
     found = topic_overrides(mirror.target, [mirror.topic])[mirror.topic]
-    assert found["retention.ms"] == mirror.kept.configs[mirror.topic]["retention.ms"] == f"{rounds}000000"
+    assert found["retention.ms"] == mirror.stored.configs[mirror.topic]["retention.ms"] == f"{rounds}000000"
     upkeep.commit_groups()
     partitions = mirror.driver.topics[mirror.topic].partitions
     assert {at.partition: it.offset for at, it in fetch_offsets(mirror.target, group).items()} == {

@@ -21,7 +21,7 @@ from kwire.cli import main
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.producing import Producer
 from kwire.client.topics import NewTopic, create_topics
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.mirror.origins import Cycle, Origin
 from kwire.pipeline.mirror.plan import MirrorPlan
@@ -61,9 +61,11 @@ class Scene:
                 origins=frozenset({Origin(source.cluster_id or "", self.topic)}),
                 run_id="r",
             )
-            kept = KeptTopic(target, f"kwire-mirror-{self.topic}")
-            kept.make()
-            Producer(target).produce({kept.at: [Record(0, int(time.time() * 1000), position.key, position.value())]})
+            state_topic = CompactedTopic(target, f"kwire-mirror-{self.topic}")
+            state_topic.make()
+            Producer(target).produce(
+                {state_topic.at: [Record(0, int(time.time() * 1000), position.key, position.value())]}
+            )
 
     def plan(self, **options: Any) -> MirrorPlan:
         given = {"source": self.source, "target": self.target, "topics": (self.topic,), "name": self.topic, **options}

@@ -20,7 +20,7 @@ from kwire.pipeline.tables.position import TABLE
 from kwire.pipeline.topic_state import TopicState
 
 HERE = Origin("a", "orders")
-WRITING = Writing(name="m", kept_topic="kwire-mirror-m", run_id="mine", exactly_once=True, compression=0)
+WRITING = Writing(name="m", state_topic="kwire-mirror-m", run_id="mine", exactly_once=True, compression=0)
 
 
 def at(number: int) -> TopicPartition:
@@ -118,7 +118,7 @@ def test_runs_that_a_batch_drops_are_gone_when_it_is_written() -> None:
     orders.copied(copied(orders.partitions[0].position, 5000, runs=many))
     dropped = orders.ranges({0: 6000})[at(0)].dropped
     assert dropped == many[1 : len(many) // 2 : 2]
-    assert orders.partitions[0].runs == many, "they are in the kept topic until then"
+    assert orders.partitions[0].runs == many, "they are in the state topic until then"
     orders.copied(copied(orders.partitions[0].position, 6000, runs=[Run(5000, 600, 1)]))
     assert orders.partitions[0].runs == [*(it for it in many if it not in dropped), Run(5000, 600, 1)]
 
@@ -130,10 +130,10 @@ def test_runs_of_records_that_retention_took_are_dropped_with_the_next_batch() -
     assert orders.ranges({0: 12})[at(0)].dropped == [Run(0, 0, 2), Run(3, 2, 2)]
 
 
-def test_a_task_that_was_further_leaves_the_map_of_the_kept_topic() -> None:
+def test_a_task_that_was_further_leaves_the_map_of_the_state_topic() -> None:
     orders = begun({0: 0}, {0: 9})
-    kept = [Run(0, 0, 5), Run(6, 5, 1)]
-    orders.copied(copied(orders.partitions[0].position, 9, was_further=True, runs=[Run(6, 5, 3)]), kept)
+    retained = [Run(0, 0, 5), Run(6, 5, 1)]
+    orders.copied(copied(orders.partitions[0].position, 9, was_further=True, runs=[Run(6, 5, 3)]), retained)
     assert orders.partitions[0].runs == [Run(0, 0, 5), Run(6, 5, 3)]
     with pytest.raises(AssertionError):
         orders.copied(copied(orders.partitions[0].position, 9, was_further=True))
@@ -166,10 +166,10 @@ def test_a_position_that_another_run_has_moved_meanwhile_is_noticed(mover: str, 
     orders = begun({0: 0}, {0: 9})
     position = attrs.evolve(orders.partitions[0].position, run_id="before")
     orders.partitions[0] = MirroredPartition(position, [])
-    kept = State(positions={at(0): attrs.evolve(position, run_id=mover)})
+    stored = State(positions={at(0): attrs.evolve(position, run_id=mover)})
     if alone:
-        orders.check_alone(kept, WRITING)
+        orders.check_alone(stored, WRITING)
     else:
         with pytest.raises(AnotherMirror, match="another mirror named m writes orders-0"):
-            orders.check_alone(kept, WRITING)
+            orders.check_alone(stored, WRITING)
     orders.check_alone(State(), WRITING)

@@ -15,7 +15,7 @@ from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.offsets import LATEST, list_offsets
 from kwire.client.producing import Producer
 from kwire.client.topics import NewTopic, create_topics
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.mirror.offsets import Run
 from kwire.pipeline.mirror.origins import Origin
@@ -73,14 +73,14 @@ class Scene:
     def __attrs_post_init__(self) -> None:
         for cluster in (self.source, self.target):
             create_topics(cluster, [NewTopic(self.topic, 2)])
-        self.kept.make()
+        self.state_topic.make()
         for partition in (0, 1):
             at = TopicPartition(self.topic, partition)
             self.known[at] = declare(self.target, self.writing(), self._first(at), now_ms=now_ms)
 
     @property
-    def kept(self) -> KeptTopic:
-        return KeptTopic(self.target, f"kwire-mirror-{self.topic}")
+    def state_topic(self) -> CompactedTopic:
+        return CompactedTopic(self.target, f"kwire-mirror-{self.topic}")
 
     @property
     def at(self) -> TopicPartition:
@@ -89,7 +89,7 @@ class Scene:
     def writing(self, run_id: str | None = None) -> Writing:
         return Writing(
             name=self.topic,
-            kept_topic=self.kept.at.topic,
+            state_topic=self.state_topic.at.topic,
             run_id=run_id or self.run_id,
             exactly_once=self.exactly_once,
             compression=0,
@@ -152,10 +152,10 @@ class Scene:
         self.run_id = run_id
         for at in self.known:
             Producer(self.target, transactional_id=self.writing().transactional_id(at)).init()
-        self.known = dict(State.read(self.kept.all()).positions)
+        self.known = dict(State.read(self.state_topic.all()).positions)
 
     def mirrored(self, at: TopicPartition) -> MirroredPartition:
-        state = State.read(self.kept.all())
+        state = State.read(self.state_topic.all())
         return MirroredPartition(state.positions[at], state.runs.get(at, []))
 
     def check_copy(self) -> None:

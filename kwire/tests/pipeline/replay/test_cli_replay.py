@@ -128,7 +128,9 @@ def test_json_has_the_keys_of_the_page(bootstrap: str, capsys: pytest.CaptureFix
     told: list[Any] = [planned(*flags), planned(*flags, "--warehouse", "w")]
     running = Running(give_up_after_s=1, metrics_port=None, conf={}, master=None, as_json=True, dry_run=False)
     for state in ("done", "running"):
-        cli_replay._tell(cast(Any, SimpleNamespace(name="orders-to-copy")), attrs.evolve(PINNED, state=state), running)
+        cli_replay._print_result(
+            cast(Any, SimpleNamespace(name="orders-to-copy")), attrs.evolve(PINNED, state=state), running
+        )
     told += map(json.loads, capsys.readouterr().out.splitlines())
     assert [it["event"] for it in told[2:]] == ["done", "stopped"]
     check_all_keys("pipeline replay", told)

@@ -22,7 +22,7 @@ from kwire.client.fetching import PartitionReader
 from kwire.client.offsets import LATEST, IsolationLevel, list_offsets
 from kwire.client.producing import Producer
 from kwire.client.topics import NewTopic, create_topics
-from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.compacted_topic import CompactedTopic
 from kwire.pipeline.delivery.parts import abort_orphans
 from kwire.pipeline.delivery.positioned import PositionedWriter
 from kwire.pipeline.errors import Interrupted
@@ -62,7 +62,7 @@ class Scene:
         assignment = Assignment(
             bootstrap=broker.address,
             topic=name,
-            kept_topic=f"{name}-kept",
+            state_topic=f"{name}-kept",
             name=name,
             generation=1,
             rate_per_s=rate_per_s,
@@ -70,7 +70,7 @@ class Scene:
         )
         with Cluster(broker.address) as cluster:
             create_topics(cluster, [NewTopic(name, TARGETS)])
-            KeptTopic(cluster, assignment.kept_topic).make()
+            CompactedTopic(cluster, assignment.state_topic).make()
         it = cls(broker, assignment)
         it.pin()
         return it
@@ -88,8 +88,8 @@ class Scene:
         )
         name = self.assignment.name
         with Cluster(self.broker.address) as cluster:
-            kept = KeptTopic(cluster, self.assignment.kept_topic)
-            writer = PositionedWriter(cluster, driver_id(name), kept, key_of(name), now_ms=now_ms)
+            state_topic = CompactedTopic(cluster, self.assignment.state_topic)
+            writer = PositionedWriter(cluster, driver_id(name), state_topic, key_of(name), now_ms=now_ms)
             gone = {} if state == "running" else {position_key(name, 1, target): None for target in range(TARGETS)}
             with writer.transaction():
                 writer.keep(pinned.to_json(), gone)

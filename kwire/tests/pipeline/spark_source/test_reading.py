@@ -11,13 +11,13 @@ from kwire_protocol.wire import Uuid
 
 from kwire.client.cluster import TopicPartition
 from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.spark_source.asking import Asking
+from kwire.pipeline.spark_source.offset_reader import OffsetReader
 from kwire.pipeline.spark_source.options import SourceOptions, parse_source_options
 from kwire.pipeline.spark_source.ranges import OffsetRange
 from kwire.pipeline.spark_source.reading import RangePartition, read_range
 from testkit.fakes.brokers import FakeBrokers
 from testkit.fakes.fetched_log import Log
-from testkit.fakes.listed_offsets import told
+from testkit.fakes.listed_offsets import response_of
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -27,8 +27,8 @@ def options(**given: str) -> SourceOptions:
     return parse_source_options({"kafka.bootstrap.servers": "node:1", **subscription, **given}, streaming=False)
 
 
-def asking(brokers: FakeBrokers, **given: str) -> Asking:
-    return Asking(options(**given), brokers.cluster)
+def offset_reader(brokers: FakeBrokers, **given: str) -> OffsetReader:
+    return OffsetReader(options(**given), brokers.cluster)
 
 
 def values(brokers: FakeBrokers, start: int, stop: int, *, topic_id: Uuid | None = None, **given: str) -> list[bytes]:
@@ -93,19 +93,19 @@ def test_brokers_out_of_reach_are_told_in_one_line(brokers: FakeBrokers) -> None
     with pytest.raises(PipelineError, match="cannot reach node:1: Connection refused; cannot reach node:2"):
         values(brokers, 0, 2)
     with pytest.raises(PipelineError, match="cannot reach node:1"):
-        asking(brokers).partitions()
+        offset_reader(brokers).partitions()
 
 
 def test_partitions_are_found_by_name_pattern_or_assignment(brokers: FakeBrokers) -> None:
     brokers.leaders = {"t": [1, 2], "tt": [1], "other": [1]}
-    assert asking(brokers).partitions() == {T0, T1}
-    assert {at.topic for at in asking(brokers, subscribePattern="^t+$").partitions()} == {"t", "tt"}
-    assert {at.topic for at in asking(brokers, subscribePattern="t").partitions()} == {"t", "tt", "other"}
-    assert asking(brokers, assign='{"t": [1]}').partitions() == {T1}
+    assert offset_reader(brokers).partitions() == {T0, T1}
+    assert {at.topic for at in offset_reader(brokers, subscribePattern="^t+$").partitions()} == {"t", "tt"}
+    assert {at.topic for at in offset_reader(brokers, subscribePattern="t").partitions()} == {"t", "tt", "other"}
+    assert offset_reader(brokers, assign='{"t": [1]}').partitions() == {T1}
     with pytest.raises(PipelineError, match=r"not there \(UNKNOWN_TOPIC_OR_PARTITION\): t-7"):
-        asking(brokers, assign='{"t": [1, 7]}').partitions()
+        offset_reader(brokers, assign='{"t": [1, 7]}').partitions()
     with pytest.raises(PipelineError, match="there is no topic 'missing'"):
-        asking(brokers, assign='{"missing": [1]}').partitions()
+        offset_reader(brokers, assign='{"missing": [1]}').partitions()
 
 
 @pytest.mark.parametrize(
@@ -122,19 +122,19 @@ def test_a_start_is_an_offset_a_word_or_a_time(
     brokers: FakeBrokers, given: dict[str, str], starts: dict[TopicPartition, int]
 ) -> None:
     two_partitions(brokers)
-    assert asking(brokers, **given).starts([T0, T1]) == starts
+    assert offset_reader(brokers, **given).starts([T0, T1]) == starts
 
 
 def test_an_end_by_time_is_the_latest_offset_when_no_record_is_so_late(brokers: FakeBrokers) -> None:
     two_partitions(brokers)
-    assert asking(brokers, endingTimestamp="50").ends([T0, T1]) == {T0: 7, T1: 7}
-    assert asking(brokers, endingTimestamp="99").ends([T0, T1]) == {T0: 9, T1: 9}
+    assert offset_reader(brokers, endingTimestamp="50").ends([T0, T1]) == {T0: 7, T1: 7}
+    assert offset_reader(brokers, endingTimestamp="99").ends([T0, T1]) == {T0: 9, T1: 9}
 
 
 def test_what_open_transactions_hold_back_is_no_latest_offset_of_committed_data(brokers: FakeBrokers) -> None:
     two_partitions(brokers)
     for isolation in ("read_uncommitted", "read_committed"):
-        asking(brokers, **{"kafka.isolation.level": isolation}).latest([T0])
+        offset_reader(brokers, **{"kafka.isolation.level": isolation}).latest([T0])
     assert [it.isolation_level for it in brokers.requests(ListOffsetsRequest)] == [0, 1]
 
 
@@ -149,13 +149,13 @@ def test_what_open_transactions_hold_back_is_no_latest_offset_of_committed_data(
 def test_a_start_that_cannot_be_found_is_told(brokers: FakeBrokers, given: dict[str, str], says: str) -> None:
     two_partitions(brokers)
     with pytest.raises(PipelineError, match=says):
-        asking(brokers, **given).starts([T0, T1])
+        offset_reader(brokers, **given).starts([T0, T1])
 
 
 def two_partitions(brokers: FakeBrokers) -> None:
     """Offsets 2 to 8, of which 7 is the first of time 50; none is of 99."""
     brokers.leaders = {"t": [1, 2]}
     at_times = {-2: 2, -1: 9, 10: 7, 50: 7, 99: -1}
-    brokers.answers[ListOffsetsRequest] = lambda _, request: told(
+    brokers.answers[ListOffsetsRequest] = lambda _, request: response_of(
         request, lambda index: (0, at_times[request.topics[0].partitions[0].timestamp])
     )

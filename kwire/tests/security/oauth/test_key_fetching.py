@@ -133,7 +133,7 @@ def test_a_fetch_can_be_cut_off_by_another_thread() -> None:
         failures: list[str] = []
         thread = threading.Thread(target=lambda: failures.append(trouble(fetch)))
         thread.start()
-        assert server.asked.acquire(timeout=10)
+        assert server.request_received.acquire(timeout=10)
         fetch.cut_off()
         thread.join(10)
         assert not thread.is_alive()

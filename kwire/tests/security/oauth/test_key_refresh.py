@@ -115,7 +115,7 @@ def test_of_very_many_unknown_keys_the_last_are_remembered() -> None:
     for number in range(2 * MAX_UNKNOWN):
         machine.note_unknown(str(number))
         machine.due_ms(20_000)
-    assert list(machine._asked_ms) == [str(number) for number in range(MAX_UNKNOWN, 2 * MAX_UNKNOWN)]
+    assert list(machine._requested_at_ms) == [str(number) for number in range(MAX_UNKNOWN, 2 * MAX_UNKNOWN)]
     machine.succeeded(KEYS, 20_000)
     machine.note_unknown("20")
     assert machine.due_ms(30_000) == 20_000 + HOUR
@@ -154,4 +154,4 @@ def test_whatever_tokens_name_the_memory_is_bounded_and_fetches_keep_apart(steps
             assert now_ms - fetched_ms >= machine.spacing_ms
             fetched_ms = now_ms
             machine.succeeded(KEYS, now_ms)
-        assert len(machine._asked_ms) <= MAX_UNKNOWN
+        assert len(machine._requested_at_ms) <= MAX_UNKNOWN

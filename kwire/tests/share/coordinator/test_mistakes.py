@@ -20,7 +20,7 @@ LIVES = Lives(ShareStateMachine, seed=932, examples=500)
 BATCHES = "kwire.share.coordinator.batches"
 MODULE = "kwire.share.coordinator.shard"
 SHARD = f"{MODULE}:ShareStateShard"
-COLD = f"{SHARD}._look_at_cold_states"
+COLD = f"{SHARD}._check_cold_states"
 
 
 def mistake(name: str, change: Change) -> Mutant:

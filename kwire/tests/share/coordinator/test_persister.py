@@ -28,14 +28,14 @@ from kwire.share.coordinator.persister import MAX_ATTEMPTS, PATIENCE_MS
 from kwire.share.coordinator.remote_states import MAX_PARTITIONS, MAX_REQUESTS, MAX_WAITING, Question, RemoteStates
 from kwire.share.coordinator.state import SharePartitionKey, ShareState, ShareStateSummary, StateBatch
 from testkit.basics.futures import at_once
-from testkit.cluster.asking_each_other import AskingCluster
-from testkit.cluster.told_cluster import create
+from testkit.cluster.connected_cluster import ConnectedCluster
+from testkit.cluster.scripted_cluster import create
 from testkit.metadata.harness import FakeClock
 from testkit.share.coordinator.persister_scene import BATCH, Scene, started
 
 
 def two_brokers() -> Scene:
-    cluster = AskingCluster()
+    cluster = ConnectedCluster()
     started(cluster, 1)
     broker = started(cluster, 2)
     create(broker, "t", 20, 2)
@@ -74,7 +74,7 @@ def test_a_local_coordinator_is_called_without_a_request(scene: Scene) -> None:
         (topic_id, 20): E.UNKNOWN_TOPIC_OR_PARTITION,
     }
     assert error_of(scene.read(1)) is E.INVALID_REQUEST
-    assert (scene.cluster.asked, scene.cluster.pauses) == ([], [])
+    assert (scene.cluster.in_flight, scene.cluster.pauses) == ([], [])
 
 
 def test_another_broker_is_asked_for_the_same(scene: Scene) -> None:
@@ -115,10 +115,10 @@ def test_what_is_wanted_while_a_request_is_under_way_shares_the_next_one(scene: 
     scene.initialize(*range(5))
     futures = [scene.write(2, partition) for partition in range(5)]
     first = scene.cluster.taken(WriteShareGroupStateRequest)
-    assert (scene.partitions_of(first), scene.cluster.asked) == ([0], [])
+    assert (scene.partitions_of(first), scene.cluster.in_flight) == ([0], [])
     first.deliver()
     second = scene.cluster.taken(WriteShareGroupStateRequest)
-    assert (scene.partitions_of(second), scene.cluster.asked) == ([1, 2, 3, 4], [])
+    assert (scene.partitions_of(second), scene.cluster.in_flight) == ([1, 2, 3, 4], [])
     second.deliver()
     assert all(future.value.unwrap() is None for future in futures)
 
@@ -131,7 +131,7 @@ def test_other_kinds_and_other_groups_do_not_wait_for_each_other(scene: Scene) -
     begun(persister.initialize("h", {scene.topic_id: [(0, 0, 0)]}))
     begun(persister.delete("h", {scene.topic_id: [0]}))
     begun(persister.read_summary("h", {scene.topic_id: [(0, 0)]}))
-    kinds = {type(asked.request) for asked in scene.cluster.asked}
+    kinds = {type(sent.request) for sent in scene.cluster.in_flight}
     assert kinds == {
         WriteShareGroupStateRequest,
         ReadShareGroupStateRequest,
@@ -152,7 +152,7 @@ def test_a_coordinator_that_has_moved_is_looked_for_again(scene: Scene) -> None:
     scene.pass_pause()
     future.value.unwrap()
     assert scene.read(2).value.unwrap().batches == (BATCH,)
-    assert scene.cluster.asked == []
+    assert scene.cluster.in_flight == []
     # And for the broker that has lost it, it is the other one.
     read = scene.read(1)
     scene.cluster.taken(ReadShareGroupStateRequest).deliver()
@@ -166,12 +166,12 @@ def test_what_passes_is_waited_for(scene: Scene, passing: E | None) -> None:
     scene.initialize()
     future = scene.read(2)
     for _ in range(3):
-        asked = scene.cluster.taken(ReadShareGroupStateRequest)
+        sent = scene.cluster.taken(ReadShareGroupStateRequest)
         if passing is None:
-            asked.fail()
+            sent.fail()
         else:
-            asked.tell(READ.all_refused(asked.request, KafkaError(passing)))
-        assert (future.is_set, scene.cluster.asked) == (False, [])
+            sent.respond(READ.all_refused(sent.request, KafkaError(passing)))
+        assert (future.is_set, scene.cluster.in_flight) == (False, [])
         scene.pass_pause()
     scene.cluster.deliver_all()
     assert future.value.unwrap() == ShareState(0, 0, ())
@@ -200,7 +200,7 @@ def test_a_broker_that_never_answers_is_given_up(scene: Scene) -> None:
             scene.pass_pause()
     assert error_of(future) is E.COORDINATOR_NOT_AVAILABLE
     assert attempts == MAX_ATTEMPTS
-    assert (scene.cluster.asked, scene.cluster.pauses) == ([], [])
+    assert (scene.cluster.in_flight, scene.cluster.pauses) == ([], [])
 
 
 def test_patience_ends(scene: Scene) -> None:
@@ -218,12 +218,12 @@ def test_patience_ends(scene: Scene) -> None:
 def test_an_answer_without_the_partition_and_a_code_that_is_not_known_are_errors(scene: Scene) -> None:
     scene.initialize()
     future = scene.read(2)
-    scene.cluster.taken(ReadShareGroupStateRequest).tell(READ.response({}))
+    scene.cluster.taken(ReadShareGroupStateRequest).respond(READ.response({}))
     scene.pass_pause()
-    asked = scene.cluster.taken(ReadShareGroupStateRequest)
-    response = READ.all_refused(asked.request, KafkaError(E.INVALID_REQUEST))
+    sent = scene.cluster.taken(ReadShareGroupStateRequest)
+    response = READ.all_refused(sent.request, KafkaError(E.INVALID_REQUEST))
     response.results[0].partitions[0].error_code = 9_999
-    asked.tell(response)
+    sent.respond(response)
     assert error_of(future) is E.UNKNOWN_SERVER_ERROR
 
 
@@ -231,12 +231,12 @@ def test_writes_of_a_partition_are_done_in_order_even_if_one_is_repeated(scene: 
     scene.initialize()
     futures = [scene.write(2, start_offset=offset, batches=()) for offset in (1, 2, 3)]
     scene.cluster.taken(WriteShareGroupStateRequest).fail()
-    assert scene.cluster.asked == [], "the next one waits for the pause of the first"
+    assert scene.cluster.in_flight == [], "the next one waits for the pause of the first"
     scene.pass_pause()
     for offset in (1, 2, 3):
-        asked = scene.cluster.taken(WriteShareGroupStateRequest)
-        assert asked.request.topics[0].partitions[0].start_offset == offset
-        asked.deliver()
+        sent = scene.cluster.taken(WriteShareGroupStateRequest)
+        assert sent.request.topics[0].partitions[0].start_offset == offset
+        sent.deliver()
     assert all(future.value.unwrap() is None for future in futures)
     assert scene.read(1).value.unwrap().start_offset == 3
     assert scene.persister(2)._writes == {}
@@ -331,10 +331,10 @@ def test_requests_about_several_groups_leave_in_one_go(scene: Scene) -> None:
     persister._peers.loop = Loop(Host(turns.append, no_task))
     for group_id in ("g", "h", "g"):
         begun(persister.initialize(group_id, {scene.topic_id: [(0, 0, 0), (1, 0, 0)]}))
-    assert scene.cluster.asked == []
+    assert scene.cluster.in_flight == []
     while turns:
         turns.popleft()()
-    assert [(asked.request.group_id, scene.partitions_of(asked)) for asked in scene.cluster.asked] == [
+    assert [(sent.request.group_id, scene.partitions_of(sent)) for sent in scene.cluster.in_flight] == [
         ("g", [0, 1]),
         ("h", [0, 1]),
     ]
@@ -351,7 +351,7 @@ def test_a_partition_is_named_once_in_a_request() -> None:
     machine = RemoteStates()
     twice = [question(3), question(3)]
     for each in twice:
-        machine.ask(each, 1)
+        machine.add(each, 1)
     first = machine.next_request(1)
     assert first is not None
     assert first.questions == twice[:1]
@@ -365,27 +365,27 @@ def test_a_partition_is_named_once_in_a_request() -> None:
 def test_requests_and_what_waits_for_them_are_limited() -> None:
     machine = RemoteStates()
     for number in range(MAX_WAITING):
-        machine.ask(question(number), 1)
+        machine.add(question(number), 1)
     with pytest.raises(KafkaError) as raised:
-        machine.ask(question(0), 1)
+        machine.add(question(0), 1)
     assert raised.value.code is E.COORDINATOR_NOT_AVAILABLE
-    machine.ask(question(0), 2)
+    machine.add(question(0), 2)
     sent = machine.next_request(1)
     assert sent is not None
     assert len(sent.questions) == MAX_PARTITIONS
-    machine.ask(question(0), 1)
+    machine.add(question(0), 1)
     busy = [sent]
     for number in range(MAX_REQUESTS):
-        machine.ask(question(0, f"h{number}"), 1)
+        machine.add(question(0, f"h{number}"), 1)
     while (sent := machine.next_request(1)) is not None:
         busy.append(sent)
     assert len(busy) == MAX_REQUESTS
-    asked = 0
+    answered = 0
     while busy:
-        asked += len(machine.answered(busy.pop(), None))
+        answered += len(machine.answered(busy.pop(), None))
         while (sent := machine.next_request(1)) is not None:
             busy.append(sent)
-    assert asked == MAX_WAITING + 1 + MAX_REQUESTS
+    assert answered == MAX_WAITING + 1 + MAX_REQUESTS
     other = machine.next_request(2)
     assert other is not None
     machine.answered(other, None)

@@ -31,11 +31,11 @@ from kwire.replicas.partition import Partition
 from kwire.runtime.futures import begun
 from kwire.runtime.loop import Host
 from kwire.share.coordinator.kinds import INITIALIZE, READ, WRITE, Kind
-from kwire.share.coordinator.service import PARTITIONS_PER_TURN
+from kwire.share.coordinator.service import PARTITIONS_PER_SLICE
 from kwire.share.coordinator.state import SharePartitionKey
 from testkit.basics.futures import at_once
-from testkit.cluster.asking_each_other import AskingCluster, handled
-from testkit.cluster.told_cluster import create
+from testkit.cluster.connected_cluster import ConnectedCluster, handled
+from testkit.cluster.scripted_cluster import create
 from testkit.metadata.harness import FakeClock, context
 
 INITIALIZE_KEY = 83
@@ -225,7 +225,7 @@ def test_without_its_log_dir_there_is_no_coordinator() -> None:
 
 
 def test_a_client_waits_for_replicas_no_longer_than_the_write_timeout() -> None:
-    cluster = AskingCluster()
+    cluster = ConnectedCluster()
     settings = (
         "share.coordinator.state.topic.num.partitions=1",
         "share.coordinator.state.topic.replication.factor=2",
@@ -265,7 +265,7 @@ def test_other_work_has_its_turn_during_a_large_request(scene: Scene) -> None:
     def no_task(_: object) -> None:
         raise AssertionError("it starts no task")
 
-    asked = [ReadData(partition, -1) for partition in range(3 * PARTITIONS_PER_TURN)]
+    asked = [ReadData(partition, -1) for partition in range(3 * PARTITIONS_PER_SLICE)]
     scene.broker.loop.host = Host(turns.append, no_task)
     future = begun(scene.broker.share_state.answer(READ, READ.request("g", {scene.topic_id: asked})))
     taken = 0

@@ -15,8 +15,8 @@ from kwire_protocol.wire import ApiMessage, Uuid
 from kwire.handlers import share_acknowledge, share_fetch
 from kwire.handlers.apis import bound
 from kwire.runtime.futures import Future, begun
-from testkit.cluster.asking_each_other import AskingCluster
-from testkit.cluster.told_cluster import create
+from testkit.cluster.connected_cluster import ConnectedCluster
+from testkit.cluster.scripted_cluster import create
 from testkit.metadata.harness import context
 from testkit.raw.share_requests import ACCEPT, ShareRequests, acquired, partition_of
 from testkit.share.coordinator.persister_scene import Scene, started
@@ -26,7 +26,7 @@ from testkit.share.coordinator.persister_scene import Scene, started
 class Member(ShareRequests):
     """It keeps its connection to each broker, and has a session there."""
 
-    cluster: AskingCluster = attrs.field(factory=AskingCluster)
+    cluster: ConnectedCluster = attrs.field(factory=ConnectedCluster)
     connections: dict[int, Any] = attrs.field(factory=dict)
 
     def ask(self, node_id: int, request: ApiMessage) -> Any:
@@ -54,7 +54,7 @@ class Member(ShareRequests):
 @pytest.fixture
 def scene() -> Iterator[Scene]:
     """Node 1 coordinates all states, and node 2 leads partition 0 of `t`, which has two records."""
-    cluster = AskingCluster()
+    cluster = ConnectedCluster()
     started(cluster, 1)
     broker = started(cluster, 2)
     create(broker, "t", 1, 2)

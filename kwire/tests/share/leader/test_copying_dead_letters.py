@@ -89,8 +89,8 @@ def test_a_record_that_was_delivered_too_often_is_copied_with_its_count() -> Non
             assert await member.ack((0, 0, RELEASE)) == E.NONE
         await scene.settled()
         (letter,) = scene.letters()
-        told = headers(letter)
-        assert (told["__dlq.errors.delivery.count"], told["__dlq.errors.message"]) == ("2", COUNTED)
+        found = headers(letter)
+        assert (found["__dlq.errors.delivery.count"], found["__dlq.errors.message"]) == ("2", COUNTED)
 
     story_of(story)
 
@@ -193,9 +193,9 @@ def test_what_cannot_be_copied_is_archived_and_told_once(
         state = await scene.settled()
         assert state.start_offset == 3 or {it.delivery_state for it in state.batches} == {ARCHIVED}
         assert scene.letters(name) == []
-        told = [it for it in caplog.messages if "archived without a dead letter" in it]
-        assert len(told) == 1
-        assert words in told[0]
+        found = [it for it in caplog.messages if "archived without a dead letter" in it]
+        assert len(found) == 1
+        assert words in found[0]
 
     caplog.set_level(logging.INFO, "kwire")
     story_of(story)
@@ -300,10 +300,10 @@ def test_after_a_restart_a_letter_that_is_there_is_not_copied_again() -> None:
         member = await scene.group.member("b")
         assert await member.get() == []
         await scene.settled()
-        told = [headers(it) for it in scene.letters()]
-        mine = [it["__dlq.errors.offset"] for it in told if it["__dlq.errors.group"] == "g"]
+        found = [headers(it) for it in scene.letters()]
+        mine = [it["__dlq.errors.offset"] for it in found if it["__dlq.errors.group"] == "g"]
         assert sorted(mine) == ["0", "1", "2", "3"]
-        assert len(told) == 5
+        assert len(found) == 5
         assert {it.delivery_state for it in (await scene.settled()).batches} == {ARCHIVED}
 
     story_of(before, disk=disk)
@@ -369,9 +369,9 @@ def test_one_that_ends_lets_the_next_one_begin() -> None:
         ends: list[Future[None]] = [Future() for _ in range(MAX_COPYING)]
 
         async def hold(end: Future[None]) -> None:
-            await letters._wait_for_turn()
+            await letters._acquire_slot()
             await end
-            letters._end_turn()
+            letters._release_slot()
 
         for end in ends:
             drive(hold(end))

@@ -16,7 +16,7 @@ from kwire.pipeline.spark_source.options import Bound, SourceOptions
 from kwire.pipeline.spark_source.positions import Positions, listed
 
 
-class Asking:
+class OffsetReader:
     """The requests of one query. All raise PipelineError. Not thread-safe."""
 
     def __init__(self, options: SourceOptions, open_cluster: Callable[[], Cluster] | None = None) -> None:
@@ -38,8 +38,8 @@ class Asking:
         try:
             if subscription.pattern is not None:
                 pattern = re.compile(subscription.pattern)
-                told = cluster.metadata(None).topics
-                names = {it.name for it in told if it.name and not it.is_internal and not it.error_code}
+                topics_found = cluster.metadata(None).topics
+                names = {it.name for it in topics_found if it.name and not it.is_internal and not it.error_code}
                 # As in the connector: a pattern matches anywhere in a name unless it has ^ and $.
                 topics = {name for name in names if pattern.search(name)}
             elif subscription.topics is not None:

@@ -1,7 +1,8 @@
-"""What the broker says of transactions by itself, asked without any client's help.
+"""Requests to the broker about transactions, without a client's help.
 
-Apache Kafka leads nothing and coordinates nobody for some moments after a start, so that is not taken for an answer.
-Each broker of the cluster is asked, until one knows; `bootstrap` are the addresses of some, with commas between them.
+For some moments after a start, Apache Kafka has no leaders and no coordinators, so their errors do not count as
+answers. Each broker of the cluster is queried, until one answers; `bootstrap` has the addresses of some, separated by
+commas.
 """
 
 from __future__ import annotations
@@ -58,14 +59,15 @@ def end_offset(bootstrap: str, spot: Spot, *, committed: bool) -> int:
 
 
 def is_stable(bootstrap: str, spot: Spot) -> bool:
-    """Whether no transaction is open in the partition."""
+    """True if no transaction is open in the partition."""
     return end_offset(bootstrap, spot, committed=True) == end_offset(bootstrap, spot, committed=False)
 
 
 def group_offset(bootstrap: str, group: str, spot: Spot, *, stable: bool = True) -> int | None:
-    """What the group goes on at, -1 for nothing.
+    """Returns the group's committed offset, -1 for none.
 
-    None with `stable` while a transaction that is about to change it has not ended; without, what was there before.
+    With `stable`, returns None while a transaction that is about to change it has not ended; without it, the previous
+    offset.
     """
     topic = OffsetFetchRequestTopics(name=spot[0], partition_indexes=[spot[1]])
     wanted = OffsetFetchRequestGroup(group, topics=[topic])
@@ -89,7 +91,9 @@ def group_offset(bootstrap: str, group: str, spot: Spot, *, stable: bool = True)
 
 
 def open_transactions(bootstrap: str) -> dict[str, str]:
-    """By transactional id the state of each that has not ended; empty while the coordinator starts."""
+    """Returns the state of each transaction that has not ended, by transactional id; empty while the coordinator
+    starts.
+    """
     found: dict[str, str] = {}
     for client in each(bootstrap):
         answer = client.call(ListTransactionsRequest(_OPEN), _LIST_TRANSACTIONS_VERSION)

@@ -1,4 +1,4 @@
-"""What a consumer makes of a Fetch answer, and what it learns of a group's offsets: as clients do it."""
+"""Reads Fetch responses and a group's offsets as clients do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kwire_protocol.messages.offset_fetch import (
 )
 from kwire_protocol.records import BatchHeader, Record, iter_headers, iter_records
 
-from testkit.scenes.asking.asked_broker import AskedBroker, Place
+from testkit.scenes.direct.broker_driver import BrokerDriver, TopicPartition
 
 READ_COMMITTED = 1
 WHOLE = 1 << 20
@@ -23,14 +23,16 @@ WHOLE = 1 << 20
 
 @attrs.frozen
 class Batch:
-    """As it came over the wire."""
+    """A batch as it came over the wire."""
 
     header: BatchHeader
     records: list[Record]
 
     @property
     def committed(self) -> bool | None:
-        """Of a control batch: whether it commits. None for data, and for one that compaction has emptied."""
+        """True or False for the marker of a commit or an abort. None for data, and for a batch that compaction has
+        emptied.
+        """
         if not self.header.is_control or not self.records:
             return None
         return read_control_type(self.records[0].key) is ControlType.COMMIT
@@ -48,19 +50,19 @@ class Fetched:
 
     @property
     def end(self) -> int | None:
-        """Where the consumer goes on."""
+        """The next offset of the consumer."""
         return self.batches[-1].header.next_offset if self.batches else None
 
 
-def fetch(asked: AskedBroker, place: Place, offset: int, *, committed: bool, max_bytes: int = WHOLE) -> Fetched:
-    topic, index = place
+def fetch(driver: BrokerDriver, tp: TopicPartition, offset: int, *, committed: bool, max_bytes: int = WHOLE) -> Fetched:
+    topic, index = tp
     request = FetchRequest(
         isolation_level=READ_COMMITTED if committed else 0,
         topics=[
             FetchTopic(topic, partitions=[FetchPartition(index, fetch_offset=offset, partition_max_bytes=max_bytes)])
         ],
     )
-    answer = asked.answer(request, 12).responses[0].partitions[0]
+    answer = driver.answer(request, 12).responses[0].partitions[0]
     assert answer.error_code == ErrorCode.NONE, ErrorCode(answer.error_code)
     data = b"" if answer.records == b"" else memoryview(answer.records.read())
     return Fetched(
@@ -76,11 +78,11 @@ def fetch(asked: AskedBroker, place: Place, offset: int, *, committed: bool, max
 
 
 def read_all(
-    asked: AskedBroker, place: Place, offset: int, *, committed: bool, max_bytes: int = WHOLE
+    driver: BrokerDriver, tp: TopicPartition, offset: int, *, committed: bool, max_bytes: int = WHOLE
 ) -> Iterator[Fetched]:
     """Answer by answer, up to the end."""
     while True:
-        fetched = fetch(asked, place, offset, committed=committed, max_bytes=max_bytes)
+        fetched = fetch(driver, tp, offset, committed=committed, max_bytes=max_bytes)
         if fetched.end is None:
             return
         yield fetched
@@ -88,7 +90,7 @@ def read_all(
 
 
 def visible(fetched: Fetched, offset: int) -> list[Record]:
-    """What a read_committed application is given: the clients' filter.
+    """Returns the records for a read_committed application: the clients' filter.
 
     A producer is hidden from the first offset of one of its aborted transactions up to its abort marker.
     """
@@ -108,14 +110,14 @@ def visible(fetched: Fetched, offset: int) -> list[Record]:
 
 
 def committed_offsets(
-    asked: AskedBroker, group: str, places: Iterable[Place], *, stable: bool
-) -> dict[Place, int | ErrorCode]:
-    """Of each place the offset, -1 for none, or the error."""
+    driver: BrokerDriver, group: str, partitions: Iterable[TopicPartition], *, stable: bool
+) -> dict[TopicPartition, int | ErrorCode]:
+    """Returns the offset of each partition, -1 for none, or the error."""
     topics: dict[str, OffsetFetchRequestTopics] = {}
-    for topic, index in places:
+    for topic, index in partitions:
         topics.setdefault(topic, OffsetFetchRequestTopics(topic)).partition_indexes.append(index)
     wanted = OffsetFetchRequestGroup(group, topics=list(topics.values()))
-    answer = asked.answer(OffsetFetchRequest(groups=[wanted], require_stable=stable), 8).groups[0]
+    answer = driver.answer(OffsetFetchRequest(groups=[wanted], require_stable=stable), 8).groups[0]
     assert answer.error_code == ErrorCode.NONE
     return {
         (topic.name, it.partition_index): ErrorCode(it.error_code) if it.error_code else it.committed_offset

@@ -34,7 +34,7 @@ from kwire_protocol.messages.write_txn_markers import (
 from kwire_protocol.records import Record, build_batch
 
 from kwire.handlers.find_coordinator import GROUP, TRANSACTION
-from testkit.scenes.asking.asked_broker import AskedBroker, Place
+from testkit.scenes.direct.broker_driver import BrokerDriver, TopicPartition
 
 Identity: TypeAlias = tuple[int, int]
 """Producer id and epoch."""
@@ -49,9 +49,9 @@ CLASSIC = 0
 
 @attrs.frozen
 class Batch:
-    """What a producer sends, and would send again."""
+    """The batch that a producer sends, and would send again."""
 
-    place: Place
+    tp: TopicPartition
     identity: Identity
     sequence: int
     pairs: tuple[Keyed, ...]
@@ -72,22 +72,24 @@ class Batch:
         )
 
 
-def find_coordinator(asked: AskedBroker, key: str, key_type: int) -> None:
-    """As every client does before it asks a coordinator anything."""
-    (found,) = asked.call(FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type), 4).coordinators
+def find_coordinator(driver: BrokerDriver, key: str, key_type: int) -> None:
+    """Looks for the coordinator, as every client does before its requests to it."""
+    (found,) = driver.call(FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type), 4).coordinators
     assert found.error_code == ErrorCode.NONE, found
 
 
-def init(asked: AskedBroker, transactional_id: str, expected: Identity = NOBODY) -> tuple[ErrorCode, Identity]:
-    find_coordinator(asked, transactional_id, TRANSACTION)
+def init(driver: BrokerDriver, transactional_id: str, expected: Identity = NOBODY) -> tuple[ErrorCode, Identity]:
+    find_coordinator(driver, transactional_id, TRANSACTION)
     request = InitProducerIdRequest(transactional_id, TIMEOUT_MS, *expected)
-    answer = asked.call(request, 5)
+    answer = driver.call(request, 5)
     return ErrorCode(answer.error_code), (answer.producer_id, answer.producer_epoch)
 
 
-def add_partitions(asked: AskedBroker, transactional_id: str, identity: Identity, places: Sequence[Place]) -> ErrorCode:
+def add_partitions(
+    driver: BrokerDriver, transactional_id: str, identity: Identity, partitions: Sequence[TopicPartition]
+) -> ErrorCode:
     topics: dict[str, AddPartitionsToTxnTopic] = {}
-    for topic, index in places:
+    for topic, index in partitions:
         topics.setdefault(topic, AddPartitionsToTxnTopic(topic)).partitions.append(index)
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
@@ -95,7 +97,7 @@ def add_partitions(asked: AskedBroker, transactional_id: str, identity: Identity
         v3_and_below_producer_epoch=identity[1],
         v3_and_below_topics=list(topics.values()),
     )
-    answer = asked.call(request, 3)
+    answer = driver.call(request, 3)
     [code] = {
         ErrorCode(it.partition_error_code)
         for topic in answer.results_by_topic_v3_and_below
@@ -104,21 +106,21 @@ def add_partitions(asked: AskedBroker, transactional_id: str, identity: Identity
     return code
 
 
-def add_offsets(asked: AskedBroker, transactional_id: str, identity: Identity, group: str) -> ErrorCode:
-    return ErrorCode(asked.call(AddOffsetsToTxnRequest(transactional_id, *identity, group), 3).error_code)
+def add_offsets(driver: BrokerDriver, transactional_id: str, identity: Identity, group: str) -> ErrorCode:
+    return ErrorCode(driver.call(AddOffsetsToTxnRequest(transactional_id, *identity, group), 3).error_code)
 
 
 def produce(
-    asked: AskedBroker, batches: Sequence[Batch], transactional_id: str | None = None, version: int = TV2
-) -> dict[Place, tuple[ErrorCode, int]]:
+    driver: BrokerDriver, batches: Sequence[Batch], transactional_id: str | None = None, version: int = TV2
+) -> dict[TopicPartition, tuple[ErrorCode, int]]:
     """One request; of each partition the error and the base offset."""
     topics: dict[str, TopicProduceData] = {}
     for batch in batches:
-        topic, index = batch.place
-        data = PartitionProduceData(index, batch.encode(asked.now_ms))
+        topic, index = batch.tp
+        data = PartitionProduceData(index, batch.encode(driver.now_ms))
         topics.setdefault(topic, TopicProduceData(topic)).partition_data.append(data)
     request = ProduceRequest(transactional_id, -1, 1000, list(topics.values()))
-    answer = asked.call(request, 12 if version >= TV2 else 11)
+    answer = driver.call(request, 12 if version >= TV2 else 11)
     return {
         (topic.name, it.index): (ErrorCode(it.error_code), it.base_offset)
         for topic in answer.responses
@@ -127,55 +129,55 @@ def produce(
 
 
 def end(
-    asked: AskedBroker, transactional_id: str, identity: Identity, *, committed: bool, version: int
+    driver: BrokerDriver, transactional_id: str, identity: Identity, *, committed: bool, version: int
 ) -> tuple[ErrorCode, Identity]:
-    """The error, and who the producer is from now on."""
+    """Returns the error, and the new identity of the producer."""
     request = EndTxnRequest(transactional_id, *identity, committed)
-    answer = asked.call(request, 5 if version >= TV2 else 4)
+    answer = driver.call(request, 5 if version >= TV2 else 4)
     following = (answer.producer_id, answer.producer_epoch) if version >= TV2 else identity
     return ErrorCode(answer.error_code), following
 
 
 def commit_in_transaction(
-    asked: AskedBroker,
+    driver: BrokerDriver,
     transactional_id: str,
     identity: Identity,
     group: str,
-    place: Place,
+    tp: TopicPartition,
     offset: int,
     *,
     version: int,
 ) -> ErrorCode:
-    find_coordinator(asked, group, GROUP)
-    topic, index = place
+    find_coordinator(driver, group, GROUP)
+    topic, index = tp
     request = TxnOffsetCommitRequest(
         transactional_id,
         group,
         *identity,
         topics=[TxnOffsetCommitRequestTopic(topic, partitions=[TxnOffsetCommitRequestPartition(index, offset)])],
     )
-    answer = asked.call(request, 5 if version >= TV2 else 4)
+    answer = driver.call(request, 5 if version >= TV2 else 4)
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 
 
-def commit(asked: AskedBroker, group: str, place: Place, offset: int) -> ErrorCode:
-    find_coordinator(asked, group, GROUP)
-    topic, index = place
+def commit(driver: BrokerDriver, group: str, tp: TopicPartition, offset: int) -> ErrorCode:
+    find_coordinator(driver, group, GROUP)
+    topic, index = tp
     request = OffsetCommitRequest(
         group, topics=[OffsetCommitRequestTopic(topic, partitions=[OffsetCommitRequestPartition(index, offset)])]
     )
-    return ErrorCode(asked.call(request, 8).topics[0].partitions[0].error_code)
+    return ErrorCode(driver.call(request, 8).topics[0].partitions[0].error_code)
 
 
-def describe(asked: AskedBroker, transactional_id: str) -> TransactionState:
-    found: TransactionState = asked.call(DescribeTransactionsRequest([transactional_id]), 0).transaction_states[0]
+def describe(driver: BrokerDriver, transactional_id: str) -> TransactionState:
+    found: TransactionState = driver.call(DescribeTransactionsRequest([transactional_id]), 0).transaction_states[0]
     return found
 
 
-def abort_as_admin(asked: AskedBroker, place: Place, producer_id: int) -> ErrorCode:
-    """What `kwire txn abort` does: asks the partition who is open there, and ends it."""
-    topic, index = place
-    described = asked.call(DescribeProducersRequest([TopicRequest(topic, [index])]), 0)
+def abort_as_admin(driver: BrokerDriver, tp: TopicPartition, producer_id: int) -> ErrorCode:
+    """Aborts as `kwire txn abort` does: describes the partition's producers, and ends the transaction."""
+    topic, index = tp
+    described = driver.call(DescribeProducersRequest([TopicRequest(topic, [index])]), 0)
     [known] = [it for it in described.topics[0].partitions[0].active_producers if it.producer_id == producer_id]
     marker = WritableTxnMarker(
         producer_id,
@@ -184,11 +186,11 @@ def abort_as_admin(asked: AskedBroker, place: Place, producer_id: int) -> ErrorC
         topics=[WritableTxnMarkerTopic(topic, [index])],
         coordinator_epoch=max(known.coordinator_epoch, 0),
     )
-    answer = asked.call(WriteTxnMarkersRequest([marker]), 1)
+    answer = driver.call(WriteTxnMarkersRequest([marker]), 1)
     return ErrorCode(answer.markers[0].topics[0].partitions[0].error_code)
 
 
-def delete_records(asked: AskedBroker, place: Place, offset: int) -> ErrorCode:
-    topic, index = place
+def delete_records(driver: BrokerDriver, tp: TopicPartition, offset: int) -> ErrorCode:
+    topic, index = tp
     request = DeleteRecordsRequest([DeleteRecordsTopic(topic, [DeleteRecordsPartition(index, offset)])], 1000)
-    return ErrorCode(asked.call(request, 2).topics[0].partitions[0].error_code)
+    return ErrorCode(driver.call(request, 2).topics[0].partitions[0].error_code)

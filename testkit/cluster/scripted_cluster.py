@@ -1,4 +1,6 @@
-"""Brokers of one cluster without sockets and processes: the test says who is alive and which node is the controller."""
+"""Brokers of one cluster without sockets and processes: the test decides which nodes are alive, and which is the
+controller.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,13 @@ from testkit.metadata.harness import CLUSTER_ID
 
 
 @attrs.define(eq=False)
-class ToldCluster:
-    """What the nodes share. `announce` of a log reaches all others at once."""
+class ScriptedCluster:
+    """The shared state of the nodes. `announce` of a log reaches all others at once."""
 
     disk: MemoryDisk = attrs.field(factory=MemoryDisk)
     alive: set[int] = attrs.field(factory=set)
     controller_id: int = 1
-    members: dict[int, ToldMember] = attrs.field(factory=dict)
+    members: dict[int, ScriptedMember] = attrs.field(factory=dict)
     brokers: dict[int, Broker] = attrs.field(factory=dict)
 
     def open(self, node_id: int, *settings: str, log_dirs: int = 1, serves: bool = True) -> Broker:
@@ -34,9 +36,9 @@ class ToldCluster:
         config = load_config(data_dirs=list(disks), settings=[f"node.id={node_id}", *settings])
         clock = SystemClock()
         log = SharedMetadataLog.open(self.disk, node_id, clock.now_ms)
-        log.announce = lambda: self.tell(node_id)
+        log.announce = lambda: self.notify(node_id)
         self.alive.add(node_id)
-        member = self.members[node_id] = ToldMember(node_id, self, log)
+        member = self.members[node_id] = ScriptedMember(node_id, self, log)
         broker = self.brokers[node_id] = Broker.open(config, dict(disks), clock, membership=member)
         assert broker.member is not None
         member.on_change = broker.member.reconcile
@@ -44,7 +46,7 @@ class ToldCluster:
             broker.member.serve()
         return broker
 
-    def tell(self, sender: int) -> None:
+    def notify(self, sender: int) -> None:
         for node_id, member in self.members.items():
             if node_id != sender and node_id in self.alive and node_id in self.brokers:
                 at_once(member.log.refresh())
@@ -67,9 +69,9 @@ def _ignore() -> None: ...
 
 
 @attrs.define(eq=False)
-class ToldMember:
+class ScriptedMember:
     node_id: int
-    cluster: ToldCluster
+    cluster: ScriptedCluster
     log: SharedMetadataLog
     on_change: Callable[[], None] = _ignore
 

@@ -1,4 +1,4 @@
-"""Brokers of a `ToldCluster` that ask each other without sockets: a request is delivered when the test says so."""
+"""Brokers of a `ScriptedCluster` that send each other requests without sockets. The test delivers each request."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from kwire.replicas.partition import Partition
 from kwire.runtime.futures import Future, begun
 from kwire.runtime.loop import Loop
 from testkit.basics.futures import at_once
-from testkit.cluster.told_cluster import ToldCluster
+from testkit.cluster.scripted_cluster import ScriptedCluster
 from testkit.metadata.harness import context
 
 
 def handled(broker: Broker, request: ApiMessage, version: int | None = None) -> Any:
-    """What a handler answers that has nothing to wait for."""
+    """Returns the answer of a handler that has nothing to wait for."""
     future = answering(broker, request, version)
     assert future.is_set, "it waits"
     return future.value
@@ -36,20 +36,20 @@ def answering(broker: Broker, request: ApiMessage, version: int | None = None) -
     number = api.versions[-1] if version is None else version
     handle = api.handler(broker)
     message = MESSAGES[request.api_key]
-    said = handle(_over_the_wire(message.request_class, request, number), context(number))
+    handling = handle(_over_the_wire(message.request_class, request, number), context(number))
     answer: Future[Any] = Future()
-    if not isinstance(said, Coroutine):
-        answer.set(_over_the_wire(message.response_class, said, number))
+    if not isinstance(handling, Coroutine):
+        answer.set(_over_the_wire(message.response_class, handling, number))
         return answer
-    done = begun(said)
+    done = begun(handling)
 
-    def tell() -> None:
+    def respond() -> None:
         answer.set(_over_the_wire(message.response_class, done.value.unwrap(), number))
 
     if done.is_set:
-        tell()
+        respond()
     else:
-        done.when_set(tell)
+        done.when_set(respond)
     return answer
 
 
@@ -64,10 +64,10 @@ def _over_the_wire(kind: Any, message: Any, version: int) -> Any:
 
 
 @attrs.define(eq=False)
-class Asked:
+class InFlightRequest:
     """A request on its way to a node."""
 
-    cluster: AskingCluster
+    cluster: ConnectedCluster
     node_id: int
     request: Any
     future: Future[Answer]
@@ -76,15 +76,15 @@ class Asked:
         """The node handles it, and its answer comes back when it has one."""
         answer = self.handle()
         if answer.is_set:
-            self.tell(answer.value)
+            self.respond(answer.value)
         else:
-            answer.when_set(lambda: self.tell(answer.value))
+            answer.when_set(lambda: self.respond(answer.value))
 
     def handle(self) -> Future[Any]:
-        """The node handles it; the test tells the answer, or loses it."""
+        """Lets the node handle the request; the test delivers the answer, or loses it."""
         return answering(self.cluster.brokers[self.node_id], self.request)
 
-    def tell(self, response: Any) -> None:
+    def respond(self, response: Any) -> None:
         self.future.set(Value(response))
 
     def fail(self) -> None:
@@ -93,14 +93,14 @@ class Asked:
 
 @attrs.define(eq=False)
 class FakePeers:
-    """In place of `Peers`; what is asked is in `cluster.asked`."""
+    """A substitute of `Peers`. The requests that were sent are in `cluster.in_flight`."""
 
-    cluster: AskingCluster
+    cluster: ConnectedCluster
     loop: Loop = attrs.field(factory=Loop)
 
     def send(self, node_id: int, request: ApiMessage, *, timeout_s: float, at_least: int = 0) -> Future[Answer]:
         future: Future[Answer] = Future()
-        self.cluster.asked.append(Asked(self.cluster, node_id, request, future))
+        self.cluster.in_flight.append(InFlightRequest(self.cluster, node_id, request, future))
         return future
 
     def pause(self, seconds: float) -> Future[None]:
@@ -110,8 +110,8 @@ class FakePeers:
 
 
 @attrs.define(eq=False)
-class AskingCluster(ToldCluster):
-    asked: list[Asked] = attrs.field(factory=list)
+class ConnectedCluster(ScriptedCluster):
+    in_flight: list[InFlightRequest] = attrs.field(factory=list)
     pauses: list[Future[None]] = attrs.field(factory=list)
 
     def start(self, node_id: int, *settings: str) -> Broker:
@@ -122,16 +122,16 @@ class AskingCluster(ToldCluster):
         service._remote_coordinators._peers = peers
         return broker
 
-    def taken(self, kind: type) -> Asked:
+    def taken(self, kind: type) -> InFlightRequest:
         """The next request on its way, which is of that kind."""
-        asked = self.asked.pop(0)
-        assert isinstance(asked.request, kind), asked.request
-        return asked
+        sent = self.in_flight.pop(0)
+        assert isinstance(sent.request, kind), sent.request
+        return sent
 
     def deliver_all(self) -> None:
-        """All that is asked, and what is asked because of the answers."""
-        while self.asked:
-            self.asked.pop(0).deliver()
+        """Delivers all requests in flight, and those that follow from their answers."""
+        while self.in_flight:
+            self.in_flight.pop(0).deliver()
 
     def elect(self, topic: str, index: int, leader: int) -> None:
         """The node leads the partition from now on; it is alone in the ISR."""
@@ -141,7 +141,7 @@ class AskingCluster(ToldCluster):
         at_once(broker.metadata.change(lambda state: ([change], None)))
 
     def replicate(self, topic: str, index: int, *, source: int, target: int) -> None:
-        """What a follower without the partition's records would fetch."""
+        """Copies the records that a follower without them would fetch."""
         follower = self.brokers[target].partitions.find(topic, index)
         leader = self.brokers[source].partitions.find(topic, index)
         for header, piece in leader.log.batches(follower.log_end_offset):

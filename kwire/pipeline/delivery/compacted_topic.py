@@ -16,12 +16,12 @@ from kwire.client.producing import Producer
 from kwire.client.topics import NewTopic, create_topics
 
 _CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20)}
-_FIRST_LOOK: Final = 32
+_FIRST_COUNT: Final = 32
 _FARTHER: Final = 16
 """The factor by which the number of offsets to read grows, up to all, until a key's newest record is found."""
 
 
-class KeptTopic:
+class CompactedTopic:
     """Reads such a topic. A producer writes to it, in one transaction with the data that belongs to the value.
 
     Readers of committed data wait for open transactions, because these may have newer records; only `committed_since`
@@ -43,13 +43,13 @@ class KeptTopic:
     def newest(self, key: bytes) -> bytes | None:
         """The value of a key; None if there is none, or if it was deleted."""
         first, end = self._ends()
-        stop, look = end, _FIRST_LOOK
+        stop, count = end, _FIRST_COUNT
         while stop > first:
-            start = max(first, stop - look)
+            start = max(first, stop - count)
             found = [it.value for it in self._records(start, stop) if it.key == key]
             if found:
                 return found[-1]
-            stop, look = start, look * _FARTHER
+            stop, count = start, count * _FARTHER
         return None
 
     def all(self, isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED) -> dict[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""A broker without sockets: requests go to its handlers, flushes are run for it, and time goes on when told."""
+"""A broker without sockets: requests are passed to its handlers, its flushes are run, and the test moves its time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kwire.handlers.apis import APIS
 from kwire.node.broker import Broker
 from testkit.metadata.harness import FakeClock, context
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A partition: topic and index."""
 
 
@@ -21,7 +21,7 @@ def _nothing() -> None: ...
 
 
 @attrs.define(eq=False)
-class AskedBroker:
+class BrokerDriver:
     """`clock` is the broker's own. `on_answered` is called before what is flushed after an answer, `on_flushed` after
     each flush.
     """
@@ -36,14 +36,14 @@ class AskedBroker:
         return self.clock.time_ms
 
     def call(self, request: ApiMessage, version: int) -> Any:
-        """What the handler answers. What the broker goes on with is done as well."""
+        """Returns the answer of the handler, after the broker's further work is done."""
         answered = self.answer(request, version)
         self.on_answered()
         self.flush()
         return answered
 
     def answer(self, request: ApiMessage, version: int) -> Any:
-        """As `call`, and no flush is run that the answer does not wait for."""
+        """Returns the answer of the handler, without flushes that the answer does not wait for."""
         api = APIS[request.api_key]
         assert version in api.versions
         handle = api.handler(self.broker)
@@ -62,10 +62,10 @@ class AskedBroker:
         return handling
 
     def flush(self) -> None:
-        """What the flusher does in its threads."""
-        requested = self.broker.flusher._requested
-        while requested:
-            gate, _ = requested.popitem()
+        """Runs the flushes that the flusher runs in its threads."""
+        pending = self.broker.flusher._requested
+        while pending:
+            gate, _ = pending.popitem()
             flush = gate.begin()
             flush.run()
             gate.finish(flush)
