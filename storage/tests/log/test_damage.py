@@ -13,7 +13,7 @@ from kwire_storage.errors import CorruptLogError, CorruptRangeError
 from kwire_storage.log.damage import CorruptRange
 from kwire_storage.log.log import Log
 
-from testkit.storage.damaged import CONFIG, GARBAGE, all_but, filled, overwrite, path, place, readable, reopened
+from testkit.storage.damaged import CONFIG, GARBAGE, all_but, filled, location, overwrite, path, readable, reopened
 from testkit.storage.logs import append, open_log, records
 
 
@@ -31,8 +31,8 @@ def test_a_broken_header_hides_its_own_batch_and_no_other(closed: Log, by: bytes
     log = reopened(closed)
     assert readable(log) == all_but(5)
     (corrupt,) = log.damage
-    position = place(5)[1]
-    assert attrs.evolve(corrupt, reason="") == CorruptRange(path(0), position, place(6)[1], 10, 12, "")
+    position = location(5)[1]
+    assert attrs.evolve(corrupt, reason="") == CorruptRange(path(0), position, location(6)[1], 10, 12, "")
 
 
 def test_a_read_in_front_ends_there_and_one_inside_names_file_positions_and_offsets(closed: Log) -> None:
@@ -42,12 +42,12 @@ def test_a_read_in_front_ends_there_and_one_inside_names_file_positions_and_offs
         log.read(11, max_bytes=1000, max_offset=100)
     assert (refused.value.first_offset, refused.value.end_offset) == (10, 12)
     piece = log.read(0, max_bytes=10_000, max_offset=100)
-    assert (piece.position, piece.size) == (0, place(5)[1])
+    assert (piece.position, piece.size) == (0, location(5)[1])
     piece = log.read(12, max_bytes=10_000, max_offset=100)
-    assert (piece.position, piece.position + piece.size) == (place(6)[1], log.segments[0].size)
+    assert (piece.position, piece.position + piece.size) == (location(6)[1], log.segments[0].size)
     # Bounds in front of the range, inside it and behind it.
     for bound, end in ((4, 2), (11, 5), (12, 5), (14, 5)):
-        assert log.read(0, max_bytes=10_000, max_offset=bound).size == place(end)[1]
+        assert log.read(0, max_bytes=10_000, max_offset=bound).size == location(end)[1]
 
 
 def test_it_is_told_once(closed: Log, caplog: pytest.LogCaptureFixture) -> None:
@@ -106,7 +106,7 @@ def test_a_wrong_magic_is_found_although_no_crc_covers_it(closed: Log) -> None:
 
 
 def test_bytes_that_were_cut_out_shift_what_follows_and_hide_nothing_else(closed: Log) -> None:
-    file, position = place(5)
+    file, position = location(5)
     data = closed.disk.read_bytes(file)
     closed.disk.write_bytes(file, data[: position + 50] + data[position + 60 :])
     assert readable(reopened(closed)) == all_but(5)
@@ -117,14 +117,14 @@ def test_whole_batches_that_were_cut_out_are_missed_and_none_that_a_wrong_index_
     log = filled(config=attrs.evolve(CONFIG, index_interval_bytes=600, cleanup_policy=policy))
     log.close()
     data = log.disk.read_bytes(path(0))
-    log.disk.write_bytes(path(0), data[: place(3)[1]] + data[place(6)[1] :])
+    log.disk.write_bytes(path(0), data[: location(3)[1]] + data[location(6)[1] :])
     log = reopened(log)
     assert log.read(16, max_bytes=1, max_offset=100).base_offset == 16
     assert readable(log) == all_but(3, 4, 5)
 
 
 def test_the_missing_end_of_a_segment_is_missed(closed: Log) -> None:
-    closed.disk.write_bytes(path(0), closed.disk.read_bytes(path(0))[: place(15)[1]])
+    closed.disk.write_bytes(path(0), closed.disk.read_bytes(path(0))[: location(15)[1]])
     log = reopened(closed)
     assert readable(log) == all_but(*range(15, 20))
     with pytest.raises(CorruptRangeError, match="without offsets 30 to 39, which are missing"):
@@ -173,7 +173,7 @@ def test_a_log_whose_end_is_corrupt_goes_on_behind_it_in_a_new_segment(closed: L
 
 
 def test_a_log_that_lost_its_end_goes_on_at_the_next_offset(closed: Log) -> None:
-    closed.disk.write_bytes(path(80), closed.disk.read_bytes(path(80))[: place(45)[1]])
+    closed.disk.write_bytes(path(80), closed.disk.read_bytes(path(80))[: location(45)[1]])
     log = reopened(closed)
     with pytest.raises(CorruptRangeError, match="without offsets 90 to 99"):
         log.read(95, max_bytes=1, max_offset=100)

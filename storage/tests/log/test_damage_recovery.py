@@ -7,7 +7,7 @@ import pytest
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.log.log import Log
 
-from testkit.storage.damaged import CONFIG, GARBAGE, all_but, filled, overwrite, path, place, readable, reopened
+from testkit.storage.damaged import CONFIG, GARBAGE, all_but, filled, location, overwrite, path, readable, reopened
 from testkit.storage.logs import append
 
 
@@ -60,7 +60,7 @@ def test_behind_the_recovery_point_bad_bytes_end_the_log_and_what_goes_with_them
     assert recovery is not None
     assert log.log_end_offset == 50
     assert readable(log) == list(range(25))
-    assert recovery.cut_bytes == size - place(25)[1]
+    assert recovery.cut_bytes == size - location(25)[1]
     assert recovery.deleted_segments == 1
     assert (recovery.lost_batches, recovery.lost_end_offset) == (24, 100)
     assert recovery.lost_bytes == 24 * (recovery.cut_bytes // 15)
@@ -90,7 +90,7 @@ def test_a_log_that_is_synced_one_by_one_is_refused_rather_than_cut_in_the_middl
     overwrite(closed, 45, 70, GARBAGE[:5])
     sizes = [closed.disk.size(path(base)) for base in (0, 40, 80)]
     with pytest.raises(
-        CorruptLogError, match=rf"{path(80)} is corrupt at {place(45)[1]}: good batches up to offset 99"
+        CorruptLogError, match=rf"{path(80)} is corrupt at {location(45)[1]}: good batches up to offset 99"
     ):
         reopened(closed, recovery_point=0)
     assert [closed.disk.size(path(base)) for base in (0, 40, 80)] == sizes
