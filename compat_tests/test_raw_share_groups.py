@@ -197,7 +197,9 @@ def test_a_member_gets_its_partitions_after_their_states_are_initialized(
     assert full.assignment is not None
     described = describe(client, member.group)
     assert (described.group_state, described.assignor_name) == ("Stable", "simple")
-    assert described.group_epoch == described.assignment_epoch == member.epoch == 3
+    assert described.group_epoch == described.assignment_epoch == member.epoch
+    # Apache Kafka's coordinator may notice a topic after the member that joined for it, which is an epoch more.
+    assert member.epoch == 3 or (brokers.IS_KAFKA and member.epoch == 4)
     (of_member,) = described.members
     assert (of_member.member_id, of_member.member_epoch, of_member.rack_id) == ("member-1", member.epoch, None)
     assert (of_member.client_host, of_member.subscribed_topic_names) == ("/127.0.0.1", [topic])
@@ -303,7 +305,8 @@ def test_only_a_group_without_members_is_deleted_and_with_its_states(
     member.join(topic)
     member.settle(1)
     with share_partition(broker.bootstrap, member.group, topic) as state:
-        assert state.summary()[:2] == (E.NONE, 2)
+        initialized_in = member.epoch - 1
+        assert state.summary()[:2] == (E.NONE, initialized_in)
         assert delete_group(client, member.group) == E.NON_EMPTY_GROUP
         assert member.send(LEAVING).member_epoch == LEAVING
         assert describe(client, member.group).group_state == "Empty"
