@@ -9,9 +9,9 @@ log has that name by then.
 A process that was given the folder has no lease: the folder is lent to it, and is not removed until it has been
 returned, even if it was renamed.
 
-Thread-safety: any thread may use it, but only the log's thread lends. `end` returns when no operation on a name is
-under way, and it never waits for the disk to sync: contents are written and synced through files, which a lease only
-opens.
+Thread-safety: any thread may use it, but only the log's thread lends. `end` returns when no operation that changes or
+opens a name is under way, and it never waits for the disk to sync: contents are written and synced through files, which
+a lease only opens.
 """
 
 from __future__ import annotations

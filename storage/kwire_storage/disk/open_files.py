@@ -106,6 +106,7 @@ class OpenFiles:
         try:
             before = len(self._files)
             self._make_room(before // 2)
+            self.is_full = len(self._files) >= self.max_files
             return len(self._files) < before
         finally:
             self._lock.release()

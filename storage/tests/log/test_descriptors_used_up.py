@@ -12,6 +12,7 @@ from threading import Barrier
 import pytest
 from kwire_storage.config import LogConfig
 from kwire_storage.disk.files import Disk, RealDisk
+from kwire_storage.disk.open_files import OpenFiles
 from kwire_storage.log.log import Log
 
 from testkit.storage.descriptors import descriptors_left, descriptors_of
@@ -68,6 +69,15 @@ def test_an_append_to_a_segment_that_is_not_open_closes_half_of_the_files(tmp_pa
         append(last, 1)
     assert descriptors_of(tmp_path) == (LOGS - 1) // 2 + 1
     assert [bases(read_all(log)) for log in logs] == [[0]] * (LOGS - 1) + [[0, 1]]
+
+
+def test_files_that_were_closed_for_something_else_leave_room(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path, OpenFiles(LOGS))
+    logs_with_open_files(disk)
+    assert disk.open_files.is_full
+    with descriptors_left(0):
+        disk.listdir("t-0")
+    assert not disk.open_files.is_full
 
 
 def test_an_opening_is_refused_where_nothing_can_be_closed(tmp_path: Path) -> None:
