@@ -22,6 +22,7 @@ FEW_ORDERS = 20, 40
 KILLS = kills_of_test("KWIRE_BANK_KILLS", len(scenario.WAYS))
 
 
+@pytest.mark.more
 @pytest.mark.timeout(120 + 30 * KILLS)
 def test_the_sum_of_all_accounts_never_changes(tmp_path: Path) -> None:
     seed = seed_of_test("KWIRE_BANK_SEED")

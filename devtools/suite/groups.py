@@ -48,7 +48,7 @@ class Group:
 # In the order in which they begin: what takes long first.
 GROUPS = (
     # Two Spark sessions. Each takes 14 CPU seconds until its first job has run; a single one would end after the rest.
-    Group("tables", Unit.GROUP, 50, 200, ("spark_tests/pipeline/",)),
+    Group("tables", Unit.GROUP, 35, 230, ("spark_tests/pipeline/",)),
     Group(
         "Spark",
         Unit.GROUP,
@@ -73,8 +73,8 @@ GROUPS = (
     Group(
         "killed",
         Unit.MODULE,
-        30,
-        60,
+        10,
+        85,
         ("compat_tests/test_sigkill", "compat_tests/test_bank", "compat_tests/test_streams"),
     ),
     Group(
@@ -121,7 +121,7 @@ GROUPS = (
     Group("log", Unit.MODULE, 40, 0, ("storage/",)),
     Group("protocol", Unit.MODULE, 55, 0, ("protocol/",)),
     Group("benchmarks", Unit.GROUP, 4, 10, ("benchmarks/",)),
-    Group("tools", Unit.MODULE, 20, 0, ("devtools/",)),
+    Group("tools", Unit.MODULE, 12, 15, ("devtools/",)),
 )
 
 

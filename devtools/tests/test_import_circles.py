@@ -12,6 +12,9 @@ from pathlib import Path
 import grimp
 import pytest
 
+pytestmark = pytest.mark.more
+"""`make check` runs them."""
+
 
 def circles(package: str) -> Iterator[tuple[str, ...]]:
     """For each import that is part of a circle, the chain that leads back to the importing module."""

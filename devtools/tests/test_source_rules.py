@@ -8,6 +8,9 @@ import pytest
 
 from devtools import source_rules
 
+pytestmark = pytest.mark.more
+"""`make check` runs them."""
+
 
 def listed(found: list[source_rules.Violation]) -> str:
     return "\n".join(map(str, found))

@@ -61,6 +61,7 @@ def _said(tmp_path: Path) -> list[str]:
     return [line for line in lines if not line.startswith(("WARNING: ", "Picked up "))]
 
 
+@pytest.mark.more
 def test_a_signal_ends_the_command_in_good_order(jobs: Jobs, topic: str, sent: Sent, tmp_path: Path) -> None:
     sent(topic, numbered(20))
     port = free_port()
