@@ -207,22 +207,6 @@ def test_a_consumer_goes_on_with_a_topic_that_was_made_again(broker: Broker, top
     assert [(record.offset(), record.value()) for record in records] == [(n, b"new %d" % n) for n in range(3)]
 
 
-def test_a_pattern_takes_in_a_topic_that_is_made_later(
-    broker: Broker, unique: Callable[[str], str], group: str
-) -> None:
-    family = unique("family")
-    for name in (f"{family}-first", f"another-{family}"):
-        topics.create(broker.bootstrap, name)
-        fill(broker.bootstrap, name, [f"in {name}".encode()])
-    config = {"group.id": group, "topic.metadata.refresh.interval.ms": 200}
-    with consuming(broker.bootstrap, f"^{family}-.*", **config) as consumer:
-        assert values_of(take(consumer, 1)) == [f"in {family}-first".encode()]
-        consumer.commit(asynchronous=False)
-        topics.create(broker.bootstrap, f"{family}-second")
-        fill(broker.bootstrap, f"{family}-second", [b"late"])
-        assert values_of(take(consumer, 1)) == [b"late"]
-
-
 def test_a_record_wakes_every_consumer_that_waits_for_it(broker: Broker, topic: str) -> None:
     fill(broker.bootstrap, topic, [b"old"])
     config: dict[str, Any] = {"fetch.wait.max.ms": 40_000}

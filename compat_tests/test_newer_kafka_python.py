@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from kafka import IsolationLevel, OffsetAndMetadata, OffsetSpec, TopicPartition, errors
 from kafka.admin import ConfigResource, ConfigResourceType, MemberToRemove, UpdateFeatureType
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from testkit.basics.values import numbered
 from testkit.basics.waiting import eventually
+from testkit.clients.groups import newer_kafka_python as members
+from testkit.clients.groups.client import Client as GroupClient
+from testkit.clients.groups.scenes import CooperativeScenes, StaticScenes
 from testkit.clients.kafka_python import administering, consuming, fill, producing, send_all
-from testkit.clients.kafka_python_groups import partitions_of, settle
+from testkit.clients.kafka_python_groups import settle
 from testkit.raw import nodes
 from testkit.servers.brokers import NODES, Broker
 
 BEGAN_MS = 1_700_000_000_000
+
+
+class TestMembers(StaticScenes, CooperativeScenes):
+    client: ClassVar[GroupClient] = members.NewerKafkaPython()
 
 
 @pytest.fixture
@@ -192,30 +198,6 @@ def test_members_are_removed_by_an_administrator(
         settle([one], 4, most=4)
         answer = admin.remove_group_members(group, [MemberToRemove(group_instance_id="two")])
         assert list(answer.values()) == [errors.UnknownMemberIdError]
-
-
-def test_a_static_member_that_comes_back_gets_what_it_had(
-    broker: Broker, new_topic: Callable[..., str], group: str
-) -> None:
-    topic = new_topic(partitions=4)
-    config: dict[str, Any] = {"group_id": group, "session_timeout_ms": 20_000}
-    with consuming(broker.bootstrap, topic, **config, group_instance_id="one") as one:
-        with consuming(broker.bootstrap, topic, **config, group_instance_id="two") as two:
-            before = settle([one, two], 4, most=2)
-        with consuming(broker.bootstrap, topic, **config, group_instance_id="two") as two:
-            assert settle([one, two], 4, most=2) == before
-
-
-def test_cooperative_members_share_the_partitions(broker: Broker, new_topic: Callable[..., str], group: str) -> None:
-    topic = new_topic(partitions=4)
-    config = {"group_id": group, "partition_assignment_strategy": [CooperativeStickyAssignor]}
-    with consuming(broker.bootstrap, topic, **config) as first:
-        settle([first], 4, most=4)
-        with consuming(broker.bootstrap, topic, **config) as second:
-            settle([first, second], 4, most=2)
-            kept = partitions_of(first)
-        settle([first], 4, most=4)
-        assert set(kept) < set(partitions_of(first))
 
 
 def level_of(admin: Any, feature: str) -> int:
