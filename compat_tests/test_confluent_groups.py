@@ -20,6 +20,7 @@ from testkit.clients.groups.scenes import (
     OffsetScenes,
     PatternScenes,
     ResetScenes,
+    SleeperScenes,
     StaticScenes,
 )
 from testkit.raw import groups, topics
@@ -29,11 +30,13 @@ QUICK_MS = 1_000
 """A session."""
 
 
-class TestClassicMembers(MemberScenes, PatternScenes, ResetScenes, ClassicScenes, StaticScenes, CooperativeScenes):
+class TestClassicMembers(
+    MemberScenes, SleeperScenes, PatternScenes, ResetScenes, ClassicScenes, StaticScenes, CooperativeScenes
+):
     client: ClassVar[Client] = Confluent(groups.CLASSIC)
 
 
-class TestConsumerMembers(MemberScenes, ResetScenes, StaticScenes, CooperativeScenes):
+class TestConsumerMembers(MemberScenes, SleeperScenes, ResetScenes, StaticScenes, CooperativeScenes):
     client: ClassVar[Client] = Confluent(groups.CONSUMER)
 
 

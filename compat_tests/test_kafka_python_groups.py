@@ -16,13 +16,13 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from testkit.basics.values import numbered
 from testkit.clients.groups.client import Client
 from testkit.clients.groups.kafka_python import KafkaPython
-from testkit.clients.groups.scenes import ClassicScenes, MemberScenes, OffsetScenes, PatternScenes
+from testkit.clients.groups.scenes import ClassicScenes, MemberScenes, OffsetScenes, PatternScenes, SleeperScenes
 from testkit.clients.kafka_python import consuming, fill, poll_for_ever, take
 from testkit.clients.kafka_python_groups import settle
 from testkit.servers.brokers import Broker
 
 
-class TestMembers(MemberScenes, PatternScenes, ClassicScenes):
+class TestMembers(MemberScenes, SleeperScenes, PatternScenes, ClassicScenes):
     client: ClassVar[Client] = KafkaPython()
 
 

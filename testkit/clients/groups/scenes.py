@@ -92,22 +92,6 @@ class MemberScenes(_Scenes):
             other.kill()
             self.client.settle([survivor], 4, most=4)
 
-    def test_a_member_that_stopped_polling_loses_its_partitions_and_may_not_commit(
-        self, broker: Broker, new_topic: Callable[..., str], group: str
-    ) -> None:
-        topic = new_topic(partitions=2)
-        fill_each(broker.bootstrap, topic, 2)
-        quick = MemberConfig(group=group, session_ms=QUICK_MS)
-        with (
-            self.joining(broker, topic, group, session_ms=QUICK_MS, max_poll_ms=QUICK_MS) as sleeper,
-            self.client.joining(broker.bootstrap, quick) as other,
-        ):
-            self.client.settle([sleeper], 2, most=2)
-            other.subscribe(topic)
-            self.client.settle([other], 2, most=2)
-            with pytest.raises(Evicted):
-                sleeper.commit_offsets(topic, {0: Committed(1)})
-
     def test_a_group_goes_on_where_it_committed(self, broker: Broker, topic: str, group: str, way: str) -> None:
         values = numbered(10)
         confluent.fill(broker.bootstrap, topic, values)
@@ -137,6 +121,24 @@ class MemberScenes(_Scenes):
             self.client.settle([member], 3, most=3)
             confluent.fill(broker.bootstrap, topic, [b"in the new one"], partition=2)
             assert [(it.partition, it.value) for it in member.take(1)] == [(2, b"in the new one")]
+
+
+class SleeperScenes(_Scenes):
+    def test_a_member_that_stopped_polling_loses_its_partitions_and_may_not_commit(
+        self, broker: Broker, new_topic: Callable[..., str], group: str
+    ) -> None:
+        topic = new_topic(partitions=2)
+        fill_each(broker.bootstrap, topic, 2)
+        quick = MemberConfig(group=group, session_ms=QUICK_MS)
+        with (
+            self.joining(broker, topic, group, session_ms=QUICK_MS, max_poll_ms=QUICK_MS) as sleeper,
+            self.client.joining(broker.bootstrap, quick) as other,
+        ):
+            self.client.settle([sleeper], 2, most=2)
+            other.subscribe(topic)
+            self.client.settle([other], 2, most=2)
+            with pytest.raises(Evicted):
+                sleeper.commit_offsets(topic, {0: Committed(1)})
 
 
 class PatternScenes(_Scenes):
