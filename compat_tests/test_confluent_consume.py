@@ -19,7 +19,6 @@ from testkit.clients.confluent import (
     producing,
     read_all,
     reading,
-    send_all,
     take,
     values_of,
 )
@@ -131,14 +130,6 @@ def test_many_records_over_many_partitions_all_come_once_in_order(
         assert values_of(own) == values[partition::12]
 
 
-def test_batches_larger_than_the_fetch_still_come(broker: Broker, topic: str) -> None:
-    values = [bytes(300_000), b"small", bytes(200_000)]
-    with producing(broker.bootstrap, **{"linger.ms": 0}) as producer:
-        send_all(producer, topic, values)
-    config = {"fetch.message.max.bytes": 1_000, "fetch.max.bytes": 1_000, "message.max.bytes": 1_000}
-    assert values_of(read_all(broker.bootstrap, topic, 3, **config)) == values
-
-
 def test_partitions_can_be_added_to_and_taken_from_an_assignment(broker: Broker, new_topic: Callable[..., str]) -> None:
     topic = new_topic(partitions=3)
     for partition in range(3):
@@ -151,16 +142,6 @@ def test_partitions_can_be_added_to_and_taken_from_an_assignment(broker: Broker,
         fill(broker.bootstrap, topic, [b"for nobody"], partition=0)
         fill(broker.bootstrap, topic, [b"for us"], partition=2)
         assert values_of(take(consumer, 1)) == [b"for us"]
-
-
-@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_without_transactions_every_isolation_level_reads_everything(
-    broker: Broker, topic: str, isolation: str
-) -> None:
-    values = numbered(50)
-    with producing(broker.bootstrap, **{"enable.idempotence": True}) as producer:
-        send_all(producer, topic, values)
-    assert values_of(read_all(broker.bootstrap, topic, 50, **{"isolation.level": isolation})) == values
 
 
 def test_an_unknown_topic_is_an_error_and_is_not_made(broker: Broker, unique: Callable[[str], str]) -> None:
@@ -205,22 +186,6 @@ def test_a_consumer_goes_on_with_a_topic_that_was_made_again(broker: Broker, top
         records: list[Message] = []
         poll_until(consumer, lambda: len(records) == 3, records)
     assert [(record.offset(), record.value()) for record in records] == [(n, b"new %d" % n) for n in range(3)]
-
-
-def test_a_pattern_takes_in_a_topic_that_is_made_later(
-    broker: Broker, unique: Callable[[str], str], group: str
-) -> None:
-    family = unique("family")
-    for name in (f"{family}-first", f"another-{family}"):
-        topics.create(broker.bootstrap, name)
-        fill(broker.bootstrap, name, [f"in {name}".encode()])
-    config = {"group.id": group, "topic.metadata.refresh.interval.ms": 200}
-    with consuming(broker.bootstrap, f"^{family}-.*", **config) as consumer:
-        assert values_of(take(consumer, 1)) == [f"in {family}-first".encode()]
-        consumer.commit(asynchronous=False)
-        topics.create(broker.bootstrap, f"{family}-second")
-        fill(broker.bootstrap, f"{family}-second", [b"late"])
-        assert values_of(take(consumer, 1)) == [b"late"]
 
 
 def test_a_record_wakes_every_consumer_that_waits_for_it(broker: Broker, topic: str) -> None:

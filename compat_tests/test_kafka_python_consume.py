@@ -172,13 +172,6 @@ def test_a_session_follows_seeks_pauses_and_changes_of_assignment(
         assert got == [(0, 3), (1, 2), (1, 3)]
 
 
-def test_a_batch_larger_than_every_limit_of_the_fetch_still_comes(broker: Broker, topic: str) -> None:
-    values = [bytes(200_000), b"small", bytes(300_000)]
-    fill(broker.bootstrap, topic, values)
-    config = {"fetch_max_bytes": 1_000, "max_partition_fetch_bytes": 1_000}
-    assert values_of(read_all(broker.bootstrap, topic, 3, **config)) == values
-
-
 def test_small_limits_of_the_fetch_lose_nothing(broker: Broker, new_topic: Callable[..., str]) -> None:
     topic = new_topic(partitions=3)
     with producing(broker.bootstrap, batch_size=500) as producer:
@@ -197,13 +190,6 @@ def test_a_fetch_waits_until_fetch_min_bytes_are_there(broker: Broker, topic: st
         assert consumer.poll(timeout_ms=300) == {}
         send_all(producer, topic, [bytes(6_000)])
         assert len(take(consumer, 2)) == 2
-
-
-def test_read_committed_reads_what_was_written_outside_of_transactions(broker: Broker, topic: str) -> None:
-    fill(broker.bootstrap, topic, numbered(10))
-    assert values_of(read_all(broker.bootstrap, topic, 10, isolation_level="read_committed")) == numbered(10)
-    with consuming(broker.bootstrap, isolation_level="read_committed") as consumer:
-        assert consumer.end_offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 10}
 
 
 def test_the_high_watermark_comes_with_the_records(broker: Broker, topic: str) -> None:

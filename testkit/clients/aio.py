@@ -14,6 +14,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from aiokafka.admin import AIOKafkaAdminClient
 
 from testkit.basics.waiting import PATIENCE_S, PAUSE_S, Deadline
+from testkit.clients.members import shared_out
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -139,6 +140,16 @@ async def eventually(probe: Callable[[], Any], what: str) -> None:
     while not probe():
         assert time.monotonic() < end, f"not within {PATIENCE_S} s: {what}"
         await asyncio.sleep(PAUSE_S)
+
+
+def owned(consumer: AIOKafkaConsumer) -> list[int]:
+    return sorted(partition.partition for partition in consumer.assignment())
+
+
+async def settle(members: list[AIOKafkaConsumer], partitions: int, *, most: int) -> list[list[int]]:
+    """Waits until the members share the partitions of one topic; what each owns. aiokafka joins by itself."""
+    await eventually(lambda: shared_out([owned(it) for it in members], partitions, most=most), "a balance")
+    return [owned(it) for it in members]
 
 
 def values_of(records: Iterable[ConsumerRecord]) -> list[bytes | None]:

@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from kwire_protocol.errors import ErrorCode
 
 from testkit.clients import aio
-from testkit.clients.records.client import ProducerConfig, RecordMetadata, Refused, Sent, Stored
+from testkit.clients.records.client import ProducerConfig, ReaderConfig, RecordMetadata, Refused, Sent, Stored
 
 _LOG_APPEND_TIME = 1
 
@@ -133,9 +133,14 @@ class Aiokafka:
 
     @contextmanager
     def reading(
-        self, bootstrap: str, topic: str, *, partitions: Sequence[int] = (0,), reset: str = "earliest"
+        self, bootstrap: str, topic: str, config: ReaderConfig, *, partitions: Sequence[int] = (0,)
     ) -> Iterator[_Reader]:
-        client = aio.reading(bootstrap, topic, partitions=partitions, auto_offset_reset=reset)
+        settings: dict[str, Any] = {"auto_offset_reset": config.reset}
+        if config.isolation is not None:
+            settings["isolation_level"] = config.isolation
+        if config.fetch_bytes is not None:
+            settings |= dict.fromkeys(("fetch_max_bytes", "max_partition_fetch_bytes"), config.fetch_bytes)
+        client = aio.reading(bootstrap, topic, partitions=partitions, **settings)
         with self._loop.entering(client) as consumer:
             reader = _Reader(consumer, topic, self._loop)
             for partition in partitions:

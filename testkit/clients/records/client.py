@@ -58,6 +58,18 @@ class ProducerConfig:
     max_request_bytes: int = 1_000_000
 
 
+@attrs.frozen(kw_only=True)
+class ReaderConfig:
+    """Without a value, the client's default counts."""
+
+    reset: str = "earliest"
+    """auto.offset.reset: earliest, latest or none."""
+    isolation: str | None = None
+    """isolation.level."""
+    fetch_bytes: int | None = None
+    """The most that it asks for, of each partition and in all."""
+
+
 class Producer(Protocol):
     def send(self, topic: str, records: Iterable[Sent]) -> list[RecordMetadata]:
         """Sends them together, and waits for all. Raises Refused for the first refused one."""
@@ -106,6 +118,6 @@ class Client(Protocol):
     def producing(self, bootstrap: str, config: ProducerConfig) -> AbstractContextManager[Producer]: ...
 
     def reading(
-        self, bootstrap: str, topic: str, *, partitions: Sequence[int] = (0,), reset: str = "earliest"
+        self, bootstrap: str, topic: str, config: ReaderConfig, *, partitions: Sequence[int] = (0,)
     ) -> AbstractContextManager[Reader]:
-        """`reset` is auto.offset.reset: earliest, latest or none. Reading starts at the beginning."""
+        """Reading starts at the beginning."""

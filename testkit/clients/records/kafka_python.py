@@ -10,7 +10,7 @@ import attrs
 from kafka import TopicPartition, errors
 
 from testkit.clients import kafka_python
-from testkit.clients.records.client import ProducerConfig, RecordMetadata, Refused, Sent, Stored
+from testkit.clients.records.client import ProducerConfig, ReaderConfig, RecordMetadata, Refused, Sent, Stored
 
 _LOG_APPEND_TIME = 1
 
@@ -112,9 +112,14 @@ class KafkaPython:
 
     @contextmanager
     def reading(
-        self, bootstrap: str, topic: str, *, partitions: Sequence[int] = (0,), reset: str = "earliest"
+        self, bootstrap: str, topic: str, config: ReaderConfig, *, partitions: Sequence[int] = (0,)
     ) -> Iterator[_Reader]:
-        with kafka_python.reading(bootstrap, topic, partitions=partitions, auto_offset_reset=reset) as client:
+        settings: dict[str, Any] = {"auto_offset_reset": config.reset}
+        if config.isolation is not None:
+            settings["isolation_level"] = config.isolation
+        if config.fetch_bytes is not None:
+            settings |= dict.fromkeys(("fetch_max_bytes", "max_partition_fetch_bytes"), config.fetch_bytes)
+        with kafka_python.reading(bootstrap, topic, partitions=partitions, **settings) as client:
             for partition in partitions:
                 client.seek(TopicPartition(topic, partition), 0)
             yield _Reader(client, topic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import attrs
 from confluent_kafka import (
@@ -20,7 +21,7 @@ from confluent_kafka import Producer as LibrdkafkaProducer
 
 from testkit.basics.waiting import Deadline
 from testkit.clients import confluent
-from testkit.clients.records.client import ProducerConfig, RecordMetadata, Refused, Sent, Stored
+from testkit.clients.records.client import ProducerConfig, ReaderConfig, RecordMetadata, Refused, Sent, Stored
 
 
 def _stored(message: Message) -> Stored:
@@ -128,10 +129,15 @@ class Confluent:
 
     @contextmanager
     def reading(
-        self, bootstrap: str, topic: str, *, partitions: Sequence[int] = (0,), reset: str = "earliest"
+        self, bootstrap: str, topic: str, config: ReaderConfig, *, partitions: Sequence[int] = (0,)
     ) -> Iterator[_Reader]:
-        config = {"auto.offset.reset": "error" if reset == "none" else reset}
-        with confluent.consuming(bootstrap, **config) as client:
+        settings: dict[str, Any] = {"auto.offset.reset": "error" if config.reset == "none" else config.reset}
+        if config.isolation is not None:
+            settings["isolation.level"] = config.isolation
+        if config.fetch_bytes is not None:
+            settings |= dict.fromkeys(("fetch.message.max.bytes", "fetch.max.bytes"), config.fetch_bytes)
+            settings["message.max.bytes"] = config.fetch_bytes  # fetch.max.bytes must not be less
+        with confluent.consuming(bootstrap, **settings) as client:
             client.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
             _wait_until_it_reads(client, topic, partitions)
             yield _Reader(client, topic)

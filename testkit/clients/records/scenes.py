@@ -11,7 +11,7 @@ import pytest
 from kwire_protocol.errors import ErrorCode
 
 from testkit.basics.values import numbered
-from testkit.clients.records.client import Client, Producer, ProducerConfig, Refused, Sent, Stored
+from testkit.clients.records.client import Client, Producer, ProducerConfig, Reader, ReaderConfig, Refused, Sent, Stored
 from testkit.raw import topics
 from testkit.servers.brokers import Broker
 
@@ -27,13 +27,19 @@ class _Scenes:
         """`config` as in ProducerConfig."""
         return self.client.producing(broker.bootstrap, ProducerConfig(**config))
 
+    def reading(
+        self, broker: Broker, topic: str, *, partitions: tuple[int, ...] = (0,), **config: Any
+    ) -> AbstractContextManager[Reader]:
+        """`config` as in ReaderConfig."""
+        return self.client.reading(broker.bootstrap, topic, ReaderConfig(**config), partitions=partitions)
+
     def fill(self, broker: Broker, topic: str, values: list[bytes], *, partition: int = 0) -> None:
         with self.producing(broker) as producer:
             producer.send(topic, [Sent(value, partition=partition) for value in values])
 
     def read(self, broker: Broker, topic: str, count: int, *, partitions: tuple[int, ...] = (0,)) -> list[Stored]:
         """The records of a topic, from its start, which must be so many."""
-        with self.client.reading(broker.bootstrap, topic, partitions=partitions) as reader:
+        with self.reading(broker, topic, partitions=partitions) as reader:
             return reader.take(count)
 
     def code(self, code: ErrorCode) -> ErrorCode:
@@ -164,7 +170,7 @@ class ProduceScenes(_Scenes):
 class ReadScenes(_Scenes):
     def test_a_seek_gives_the_record_at_that_offset_also_inside_a_batch(self, broker: Broker, topic: str) -> None:
         self.fill(broker, topic, numbered(20))
-        with self.client.reading(broker.bootstrap, topic) as reader:
+        with self.reading(broker, topic) as reader:
             reader.take(20)
             for offset in (7, 19, 0, 12):
                 reader.seek(0, offset)
@@ -172,7 +178,7 @@ class ReadScenes(_Scenes):
 
     def test_seeks_to_the_beginning_and_to_the_end(self, broker: Broker, topic: str) -> None:
         self.fill(broker, topic, numbered(5))
-        with self.client.reading(broker.bootstrap, topic) as reader:
+        with self.reading(broker, topic) as reader:
             assert reader.bounds(0) == (0, 5)
             reader.seek_to_end(0)
             self.fill(broker, topic, [b"later"])
@@ -183,7 +189,7 @@ class ReadScenes(_Scenes):
             assert [it.offset for it in reader.take(4)] == [2, 3, 4, 5]
 
     def test_an_empty_topic_has_no_times_and_ends_where_it_begins(self, broker: Broker, topic: str) -> None:
-        with self.client.reading(broker.bootstrap, topic) as reader:
+        with self.reading(broker, topic) as reader:
             assert reader.at_time(0, 0) is None
             assert reader.bounds(0) == (0, 0)
 
@@ -205,7 +211,7 @@ class ReadScenes(_Scenes):
 
     def finds(self, broker: Broker, topic: str, expected: dict[int, tuple[int, int] | None]) -> None:
         """Times since BEGAN_MS. Not every client has the time of what it finds."""
-        with self.client.reading(broker.bootstrap, topic) as reader:
+        with self.reading(broker, topic) as reader:
             for after_ms, wanted in expected.items():
                 found = reader.at_time(0, BEGAN_MS + after_ms)
                 assert (found and found[0]) == (wanted and wanted[0]), after_ms
@@ -214,7 +220,7 @@ class ReadScenes(_Scenes):
 
     def test_paused_partitions_give_nothing_until_resumed(self, broker: Broker, new_topic: Callable[..., str]) -> None:
         topic = new_topic(partitions=2)
-        with self.client.reading(broker.bootstrap, topic, partitions=(0, 1)) as reader:
+        with self.reading(broker, topic, partitions=(0, 1)) as reader:
             reader.pause(0)
             for partition in (0, 1):
                 self.fill(broker, topic, numbered(5), partition=partition)
@@ -224,7 +230,7 @@ class ReadScenes(_Scenes):
 
     def test_a_position_out_of_range_is_an_error_when_nothing_may_be_reset(self, broker: Broker, topic: str) -> None:
         self.fill(broker, topic, numbered(3))
-        with self.client.reading(broker.bootstrap, topic, reset="none") as reader:
+        with self.reading(broker, topic, reset="none") as reader:
             reader.seek(0, 100)
             with pytest.raises(self.client.out_of_range):
                 reader.take(1)
@@ -233,3 +239,22 @@ class ReadScenes(_Scenes):
         self.fill(broker, topic, numbered(10))
         topics.delete_records(broker.bootstrap, topic, 7)
         assert [it.offset for it in self.read(broker, topic, 3)] == [7, 8, 9]
+
+    def test_a_batch_larger_than_every_limit_of_the_fetch_still_comes(self, broker: Broker, topic: str) -> None:
+        values = [bytes(300_000), b"small", bytes(200_000)]
+        with self.producing(broker) as producer:
+            for value in values:
+                producer.send(topic, [Sent(value)])
+        with self.reading(broker, topic, fetch_bytes=1_000) as reader:
+            assert [it.value for it in reader.take(3)] == values
+
+    @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+    def test_without_transactions_every_isolation_level_reads_everything(
+        self, broker: Broker, topic: str, isolation: str
+    ) -> None:
+        values = numbered(50)
+        with self.producing(broker, is_idempotent=True) as producer:
+            producer.send(topic, [Sent(value) for value in values])
+        with self.reading(broker, topic, isolation=isolation) as reader:
+            assert [it.value for it in reader.take(50)] == values
+            assert reader.bounds(0) == (0, 50)

@@ -1,0 +1,33 @@
+"""Administering with aiokafka, as every client must find it. It cannot delete groups, and knows no ACLs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+
+from testkit.clients import aio
+from testkit.clients.administration.aiokafka_client import Aiokafka
+from testkit.clients.administration.client import Client
+from testkit.clients.administration.scenes import GroupScenes, TopicScenes
+from testkit.clients.groups import aiokafka_client as members
+from testkit.clients.groups.client import Client as GroupClient
+
+_loop = aio.LoopInThread()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loop_runs() -> Iterator[None]:
+    _loop.start()
+    yield
+    _loop.stop()
+
+
+class TestTopics(TopicScenes):
+    client: ClassVar[Client] = Aiokafka(_loop)
+
+
+class TestGroups(GroupScenes):
+    client: ClassVar[Client] = Aiokafka(_loop)
+    members: ClassVar[GroupClient] = members.Aiokafka(_loop)

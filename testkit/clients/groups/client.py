@@ -1,0 +1,138 @@
+"""The calls that the scenes need of a client. Each returns when the broker has answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol
+
+import attrs
+
+from testkit.clients.members import MemberProcess
+
+GIVEN, TAKEN = "given", "taken"
+
+
+class Taken(NamedTuple):
+    """A record that a member was given."""
+
+    partition: int
+    offset: int
+    value: bytes | None
+
+
+class Committed(NamedTuple):
+    """A committed offset, and the text that was committed with it."""
+
+    offset: int
+    metadata: str = ""
+
+
+class Refused(Exception):
+    """A member or a commit was refused. `code` is Kafka's error code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Evicted(Exception):
+    """A commit was refused because the group does not have the member any more, or not in this generation.
+
+    Some clients put an error of their own in the place of Kafka's.
+    """
+
+
+@attrs.frozen(kw_only=True)
+class MemberConfig:
+    """What a member is told of its group; without a value, the client's default counts."""
+
+    group: str
+    strategy: str | None = None
+    """One of the client's strategies."""
+    way: str = "sync"
+    """How it commits: one of the client's ways."""
+    reset: str = "earliest"
+    """auto.offset.reset."""
+    client_id: str | None = None
+    instance: str | None = None
+    """group.instance.id."""
+    session_ms: int | None = None
+    max_poll_ms: int | None = None
+    looks_often: bool = False
+    """Whether it asks several times in a second which topics and partitions there are."""
+
+
+class Offsets(Protocol):
+    """What everybody can do with a group's offsets."""
+
+    def commit_offsets(self, topic: str, offsets: Mapping[int, Committed]) -> None:
+        """By partition. Raises Refused, or Evicted."""
+
+    def committed(self, topic: str, partition: int) -> Committed | None: ...
+
+
+class Member(Offsets, Protocol):
+    @property
+    def owned(self) -> list[int]:
+        """The partitions that it has, of one topic."""
+
+    @property
+    def topics(self) -> set[str]:
+        """Those that it has partitions of."""
+
+    @property
+    def told(self) -> list[tuple[str, list[int]]]:
+        """Which partitions were GIVEN to it and TAKEN from it, each time."""
+
+    def subscribe(self, topic: str) -> None: ...
+
+    def subscribe_to_pattern(self, pattern: str) -> None:
+        """A regular expression, with a circumflex at its start."""
+
+    def poll(self) -> list[Taken]:
+        """What comes within a moment. Raises Refused."""
+
+    def take(self, count: int) -> list[Taken]:
+        """The next records. It does not read beyond them. Raises Refused."""
+
+    def commit(self) -> None:
+        """Commits what it took, in its way. Returns when that is done, unless it is done when the member leaves."""
+
+    def close(self) -> None: ...
+
+
+class Client(Protocol):
+    @property
+    def strategies(self) -> Sequence[str]: ...
+
+    @property
+    def crash_strategies(self) -> Sequence[str | None]:
+        """Those that a member in a process of its own can have; None is the default."""
+
+    @property
+    def cooperative(self) -> str:
+        """The strategy with which members keep what does not move."""
+
+    @property
+    def ways(self) -> Sequence[str]:
+        """How its members commit: "sync", or "at close", and what else it has."""
+
+    @property
+    def bytes_after_metadata(self) -> int:
+        """How many it adds to the text of a commit."""
+
+    def joining(self, bootstrap: str, config: MemberConfig) -> AbstractContextManager[Member]:
+        """A member that is not subscribed yet."""
+
+    def in_a_process(
+        self, bootstrap: str, topic: str, config: MemberConfig
+    ) -> AbstractContextManager[MemberProcess]: ...
+
+    def assigned(
+        self, bootstrap: str, group: str, topic: str, partitions: Sequence[int] = (0,)
+    ) -> AbstractContextManager[Offsets]:
+        """A consumer that uses the group's offsets without being a member."""
+
+    def settle(self, members: Sequence[Member], partitions: int, *, most: int) -> list[list[int]]:
+        """Goes on until they share the partitions of one topic; what each owns."""
