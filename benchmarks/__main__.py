@@ -70,7 +70,7 @@ def report(files: tuple[Path, ...], names: tuple[str, ...]) -> None:
 @main.command("bytecodes")
 @click.option("--functions", default=0, help="List so many of the dearest functions of each request, too.")
 def count_bytecodes(functions: int) -> None:
-    """How many bytecodes kwire executes for a request: a cost that other work on the machine does not move."""
+    """Counts the bytecodes that kwire executes for a request: a cost that other work on the machine does not move."""
     click.echo(bytecodes.render(bytecodes.count(), functions))
 
 
@@ -159,7 +159,7 @@ def run(
 
 
 def _end_in_order(number: int, _: object) -> None:
-    """Unwinds, so that what was started is stopped and removed. Whoever asks twice must not disturb that."""
+    """Unwinds, so that what was started is stopped and removed. A second signal must not disturb that."""
     signal.signal(number, signal.SIG_IGN)
     sys.exit(128 + number)
 

@@ -1,9 +1,9 @@
-"""What a scenario is, and what it has at hand.
+"""Scenarios, and the broker, options and helpers that each gets.
 
 A scenario is a function that is given a `Bench`, a broker just started on an empty folder with all that is needed to
 put it to work. The function prepares topics, data and warm-up, and returns another, which measures one round and
-returns its figures (`results/metrics.py` knows them all). What the preparation showed it notes in `bench.figures`; what
-must be closed in the end it puts on `bench.keep`.
+returns its figures (`results/metrics.py` lists them all). It stores figures of the preparation in `bench.figures`, and
+puts on `bench.keep` what must be closed in the end.
 
 Between the rounds of one broker the others have their turn.
 """
@@ -45,13 +45,13 @@ class Bench:
 
     @property
     def cluster(self) -> RunningCluster:
-        """Of a scenario that has several nodes; `broker` is the first of them, as it was started first."""
+        """The cluster of a scenario with several nodes; `broker` is the first of them, as it was started first."""
         assert self.nodes is not None, "the scenario has one broker"
         return self.nodes
 
     @property
     def meter(self) -> Meter:
-        """Of the broker, or of all nodes that run."""
+        """A meter of the broker, or of all nodes that run."""
         return self.broker.meter if self.nodes is None else self.nodes.meter
 
     @property

@@ -1,8 +1,8 @@
 """The Spark job that one writes without kwire, to compare `kwire pipeline table` with: `python -m benchmarks.by_hand`.
 
-Structured Streaming from Spark's Kafka connector to an Iceberg table, as the guides of both have it. Its checkpoint
-tells where it is. What cannot be decoded becomes a row of nulls; headers are left out. Session, catalog and properties
-of the table are those of kwire's job.
+Structured Streaming from Spark's Kafka connector to an Iceberg table, as the guides of both have it. Its position
+is in its checkpoint. What cannot be decoded becomes a row of nulls; headers are left out. Session, catalog and table
+properties are those of kwire's job.
 """
 
 from __future__ import annotations

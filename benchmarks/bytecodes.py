@@ -1,4 +1,4 @@
-"""How many bytecodes the broker executes for a request, and where: a cost that no other work on the machine moves.
+"""Bytecodes that the broker executes for a request, and where: a cost that no other work on the machine moves.
 
 CPU time on a busy machine scatters by more than a change of a few per cent, and of a request's time most is the
 interpreter's. So for changes to the code on a request's way this counts, in a broker in this process, every bytecode
@@ -97,7 +97,7 @@ class _Tracer:
 
 
 def requests(record: bytes) -> dict[str, bytes]:
-    """What is counted, by name; the topic `t` has some records."""
+    """Returns the measured requests by name; the topic `t` has some records."""
     return {
         "Produce, one record of 100 B": produce("t", [0], record),
         f"Produce, {_PARTITIONS} partitions": produce("t", range(_PARTITIONS), record),
@@ -158,7 +158,7 @@ def _count_with_acls(tracer: _Tracer, record: bytes) -> list[Count]:
 
 
 def _steady_heartbeat(port: int) -> bytes:
-    """That of a member who has all partitions of `t`."""
+    """Returns the heartbeat of a member that has all partitions of `t`."""
     wait_for_coordinator(port, "readers")
     with ExitStack() as stack:
         sockets = [stack.enter_context(sock) for sock in connect(port, 1)]
@@ -169,20 +169,20 @@ def _steady_heartbeat(port: int) -> bytes:
 
 
 def _tail(tracer: _Tracer, consumer: RawClient, tailing: Tailing, produce: Callable[[], object]) -> None:
-    """One record more in a partition at whose end a consumer waits: it gets the record, and goes on from there."""
+    """Appends a record to a partition at whose end a consumer waits: it gets the record, and seeks behind it."""
     tracer.until_handled(lambda: consumer.send(tailing.frame))
     produce()
     [(base_offset, count)] = tailing.batches(bytearray(consumer.read_frame()))
     tailing.seek(base_offset + count)
 
 
-def _count(tracer: _Tracer, name: str, ask: Callable[[], object]) -> Count:
+def _count(tracer: _Tracer, name: str, request: Callable[[], object]) -> Count:
     for _ in range(_WARM_UP):
-        ask()
+        request()
     tracer.counts.clear()
     tracer.counting = True
     for _ in range(ROUNDS):
-        ask()
+        request()
     tracer.counting = False
     functions = [(code, number / ROUNDS) for code, number in tracer.counts.most_common()]
     return Count(

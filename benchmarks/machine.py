@@ -1,8 +1,8 @@
-"""What Linux says about cores, CPU time and memory; all of it comes from /proc.
+"""Cores, CPU time and memory as Linux reports them; all of it comes from /proc.
 
 The broker has cores of its own and the load has others, so that neither takes time from the other. What else runs on
 the broker's cores cannot be kept away, but it can be counted: the kernel keeps the idle time of each core, and time
-that was neither idle nor the broker's was somebody else's.
+that was neither idle nor the broker's was another process's.
 
 CPU time of a process comes in ticks of 10 ms: enough over seconds, too coarse for anything shorter.
 """
@@ -34,7 +34,7 @@ class Reading(NamedTuple):
 
 @attrs.frozen
 class Usage:
-    """What passed between two readings."""
+    """The time that passed between two readings."""
 
     seconds: float
     cpu_s: float  # of the broker, user and system
@@ -87,7 +87,7 @@ def resident_mib(*pids: int, peak: bool = False) -> float:
 
 
 def wake_ups(*pids: int) -> dict[str, int]:
-    """How often each thread of process trees has gone to sleep, which is how often it was woken."""
+    """Returns how often each thread of process trees has gone to sleep, which is how often it was woken."""
     counts = {}
     for member in process_tree(*pids):
         for thread in _entries(f"/proc/{member}/task"):

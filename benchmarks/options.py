@@ -1,4 +1,4 @@
-"""How long and how large a run is."""
+"""The length and size of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import attrs
 
 @attrs.frozen
 class Options:
-    """Times in seconds. The scenarios say which of these they heed."""
+    """Options of the scenarios, with times in seconds. A scenario's description names those that it uses."""
 
     run_s: float = 6.0  # the measured part of a round
     warm_cpu_s: float = 60.0  # what a broker works on a load, in CPU time, before anything is measured

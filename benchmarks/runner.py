@@ -1,10 +1,10 @@
-"""Plays scenarios, broker against broker, and writes down what came of it.
+"""Runs scenarios, broker against broker, and saves the results.
 
 The brokers of a scenario are started one after the other, prepared and warmed up. Then they are measured in turn:
-A B, B A, A B, ... What drifts over time, or lingers from the one before, so falls on each alike. The one whose turn it
-is not stays up and has nothing to do.
+A B, B A, A B, ... What drifts over time, or lingers from the one before, so falls on each alike. A broker
+that is not being measured stays up, idle.
 
-Whatever fails is written down and costs one round of one broker; the rest of a long run goes on.
+A failure is saved and costs one round of one broker; the rest of a long run continues.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Runner:
     results: Results
     with_limits: bool
     file: Path | None  # written after every step
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
 
     def play(self, scenario: Scenario, numbers: range) -> None:
         """Rounds of one scenario, by number; all of them with the same start of the brokers, unless it is `alone`."""
@@ -98,10 +98,10 @@ class Runner:
         if self.file is not None:
             self.results.save(self.file)
         outcome = f"failed: {entry.error}" if entry.error else what
-        self.tell(f"{scenario.name:22} round {number} {broker:12} {time.monotonic() - began:6.1f} s  {outcome}")
+        self.report(f"{scenario.name:22} round {number} {broker:12} {time.monotonic() - began:6.1f} s  {outcome}")
 
     def _entry(self, scenario: str, number: int, broker: str) -> Entry:
-        """What was prepared and the first round share an entry."""
+        """Returns the entry of a round, which the preparation shares with the first round."""
         entries = self.results.entries
         for entry in entries:
             if (entry.scenario, entry.number, entry.broker) == (scenario, number, broker):

@@ -1,7 +1,7 @@
 """Several brokers that are one cluster: started together, killed and started again one by one.
 
-All nodes have the same cores: those that a single broker has. A cluster counts as started when every node knows all of
-them to be in service and a record is acknowledged by all of them (acks=all).
+All nodes have the same cores: those that a single broker has. A cluster counts as started when every node has all of
+them in its metadata and a record is acknowledged by all of them (acks=all).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ELECTION_NOT_NEEDED = 84
 
 @attrs.frozen
 class Nodes:
-    """The cluster that a scenario wants: how many nodes, and settings of each system.
+    """The cluster of a scenario: how many nodes, and settings of each system.
 
     `in_zookeeper`: kwire's nodes have what they share in an Apache ZooKeeper, instead of a folder.
     """
@@ -73,7 +73,7 @@ class RunningCluster:
 
     @property
     def meter(self) -> Meter:
-        """Of the processes that run now."""
+        """A meter of the processes that run now."""
         return Meter([node.pid for node in self.running.values()], self.lab.broker_cores)
 
     def start(self) -> None:
@@ -111,16 +111,16 @@ class RunningCluster:
             node.kill()
 
     def wait_until_in_service(self, deadline_s: float) -> None:
-        """Until every node that runs knows that all of these are in service. Raises TimeoutError."""
+        """Waits until every running node has all of them in its metadata. Raises TimeoutError."""
         wanted = set(self.running)
 
-        def know() -> bool:
+        def are_in_service() -> bool:
             return all(wanted <= brokers_known_to(node.port) for node in self.running.values())
 
-        self._wait_until(know, "not all nodes are in service", deadline_s)
+        self._wait_until(are_in_service, "not all nodes are in service", deadline_s)
 
     def wait_until_whole(self, topics: Collection[str]) -> None:
-        """Until all replicas of these topics' partitions are in sync. Raises TimeoutError."""
+        """Waits until all replicas of these topics' partitions are in sync. Raises TimeoutError."""
         deadline_s = time.monotonic() + WHOLE_TIMEOUT_S
         self.wait_until_in_service(deadline_s)
         self._wait_until(lambda: self._is_whole(topics), "not all replicas are in sync", deadline_s)
@@ -128,7 +128,7 @@ class RunningCluster:
     def prefer_leaders(self, topics: Collection[str]) -> None:
         """Gives all partitions back to their preferred leaders, and waits until these lead."""
         with self.connection() as connection:
-            for result in connection.ask(ElectLeadersRequest(_PREFERRED, None, 60_000)).replica_election_results:
+            for result in connection.request(ElectLeadersRequest(_PREFERRED, None, 60_000)).replica_election_results:
                 for it in result.partition_result:
                     if it.error_code not in (0, _ELECTION_NOT_NEEDED):
                         raise BadAnswer(f"ElectLeaders {result.topic}-{it.partition_id}: {it.error_code}")
@@ -145,7 +145,7 @@ class RunningCluster:
         return Connection(next(iter(self.running.values())).port)
 
     def leaders(self, topics: Collection[str]) -> dict[tuple[str, int], int]:
-        """By topic and partition."""
+        """Returns the leaders by topic and partition."""
         return leaders_of(next(iter(self.running.values())).port, topics)
 
     def _is_whole(self, topics: Collection[str]) -> bool:
@@ -171,16 +171,16 @@ class RunningCluster:
 
 
 def brokers_known_to(port: int) -> set[int]:
-    """The nodes that one of them knows to be in service; none, if it does not answer yet."""
+    """Returns the nodes in the metadata of one of them; none, if it does not answer yet."""
     try:
         with Connection(port, timeout_s=10.0) as connection:
-            return {it.node_id for it in connection.ask(MetadataRequest([])).brokers}
+            return {it.node_id for it in connection.request(MetadataRequest([])).brokers}
     except (OSError, ConnectionClosed):
         return set()
 
 
 def leaders_of(port: int, topics: Collection[str]) -> dict[tuple[str, int], int]:
-    """The leaders of all partitions, as one node knows them, by topic and partition."""
+    """Returns the leaders of all partitions in one node's metadata, by topic and partition."""
     return {
         (str(it.name), part.partition_index): part.leader_id
         for it in _described(port, topics)
@@ -194,8 +194,8 @@ def _partitions(port: int, topics: Collection[str]) -> list[MetadataResponsePart
 
 def _described(port: int, topics: Collection[str]) -> list[MetadataResponseTopic]:
     with Connection(port) as connection:
-        asked = [MetadataRequestTopic(name=topic) for topic in topics]
-        described: list[MetadataResponseTopic] = connection.ask(MetadataRequest(asked, False)).topics
+        requested = [MetadataRequestTopic(name=topic) for topic in topics]
+        described: list[MetadataResponseTopic] = connection.request(MetadataRequest(requested, False)).topics
     return described
 
 

@@ -1,7 +1,7 @@
 """Apache Kafka's programs as they are meant to run: with the JVM flags of its own start scripts.
 
 `devtools.apache_kafka` starts brokers for tests and makes them quick to start; here they must be quick for ever. The
-jars and the Java are devtools' all the same.
+jars and the Java are those of devtools.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _TOOL_HEAP = ("-Xmx512M",)
 _CLUSTER_ID = "a3dpcmUtYmVuY2htYXJrcw"
 
 OnLine = Callable[[str], bool | None]
-"""Is told each line of a tool's output when it comes; True ends the tool."""
+"""Gets each line of a tool's output when it comes; True ends the tool."""
 
 
 class ToolFailed(Exception):
-    """One of Kafka's tools failed, took too long or said nothing useful; the message holds what it said last."""
+    """One of Kafka's tools failed, took too long or printed nothing useful; the message has its last output."""
 
 
 def environment() -> dict[str, str]:
@@ -47,12 +47,12 @@ def broker_command(properties: Path, log: Path) -> list[str]:
 
 
 def format_storage(properties: Path) -> None:
-    """What Kafka wants done once to a new log dir."""
+    """Formats a new log dir, as Kafka requires once."""
     run_tool("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", properties)
 
 
 def live_heap_mib(pid: int) -> float:
-    """What is left on the heap of a broker after a full collection, which this makes."""
+    """Runs a full collection of a broker's heap, and returns the size of what is left."""
     jcmd = java().with_name("jcmd")
     said = subprocess.run([jcmd, str(pid), "GC.class_histogram"], capture_output=True, text=True, check=True).stdout
     name, _, size_bytes = said.split("\n")[-2].split()
@@ -65,7 +65,7 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
 
 
 def run_load(main_class: str, *arguments: str, on_line: OnLine | None = None, timeout_s: float = 180.0) -> list[str]:
-    """Runs one of Kafka's performance tools on this process's cores; returns what it said.
+    """Runs one of Kafka's performance tools on this process's cores; returns its output.
 
     One that `on_line` ended has done what it should; one that ran into the timeout has not.
     """

@@ -1,6 +1,6 @@
 """Listeners beside PLAINTEXT, each named after its security protocol, and the settings that they need.
 
-Apache Kafka and kwire are told the same, and have the same certificate: ECDSA, P-256.
+Apache Kafka and kwire have the same settings and the same certificate: ECDSA, P-256.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def addresses(ports: Mapping[str, int]) -> str:
 
 
 def settings(names: Collection[str], root: Path) -> dict[str, str]:
-    """What these listeners need. The keystore is written to `root`."""
+    """Returns the settings of these listeners. The keystore is written to `root`."""
     found: dict[str, str] = {}
     for name in names:
         found |= _SETTINGS[name]

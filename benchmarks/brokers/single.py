@@ -49,7 +49,7 @@ _ONE_REPLICA = {
 
 
 class NotStarted(Exception):
-    """A broker ended or acknowledged nothing; the message holds what it said last."""
+    """A broker ended or acknowledged nothing; the message has its last output."""
 
 
 @attrs.frozen
@@ -94,7 +94,7 @@ class Spec:
 
 @attrs.frozen
 class Seat:
-    """Where a broker listens, and what makes it a node of a cluster. It keeps both when it starts again."""
+    """A broker's ports, and its settings as a node of a cluster. It keeps both when it starts again."""
 
     port: int = attrs.field(factory=free_port)
     controller_port: int = attrs.field(factory=free_port)  # for Apache Kafka
@@ -104,7 +104,7 @@ class Seat:
 
     @property
     def voter(self) -> str:
-        """As controller.quorum.voters has it."""
+        """The node's entry in controller.quorum.voters."""
         return f"{self.node_id}@{LOOPBACK}:{self.controller_port}"
 
 
@@ -170,7 +170,7 @@ class RunningBroker:
 
 @attrs.define(eq=False)
 class Lab:
-    """Where brokers run: on which cores, and below which folder (the temporary one, by default)."""
+    """The cores that brokers run on, and the folder of their data (below the temporary one, by default)."""
 
     broker_cores: Cores
     data_root: Path | None = None

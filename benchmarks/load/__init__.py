@@ -1,1 +1,1 @@
-"""What the brokers are put to work with: requests made once and sent over and over, so that the load costs little."""
+"""The loads on the brokers: requests made once and sent over and over, so that the load costs little."""

@@ -1,4 +1,4 @@
-"""Answers that are looked at instead of decoded.
+"""Checks of answers that look at some bytes instead of decoding them.
 
 As long as there are no errors, the error codes of an answer stand at places that depend on the request alone. So a
 check is made from two samples, an answer without errors and one with nothing but errors: the codes are where the two
@@ -32,7 +32,7 @@ from kwire_protocol.wire import ApiMessage, Uuid, Writer
 from benchmarks.load.requests import VERSIONS, fetch
 
 Check = Callable[[bytearray, int, int], None]
-"""Is told a buffer, where an answer begins in it (behind its size) and that size; raises BadAnswer."""
+"""Gets a buffer, where an answer begins in it (behind its size) and that size; raises BadAnswer."""
 
 _ERROR = -1  # UNKNOWN_SERVER_ERROR has all bits set, and so shows both bytes of a code
 _CORRELATION_BYTES = 4
@@ -73,7 +73,7 @@ def check_consumer_heartbeat(member_id: str) -> Check:
 
 
 def check_write_share_state(topic_id: Uuid) -> Check:
-    """Of one partition, whichever."""
+    """Returns a check of the answer for one partition, whichever."""
 
     def answer(code: int) -> WriteShareGroupStateResponse:
         return WriteShareGroupStateResponse([WriteStateResult(topic_id, [PartitionResult(error_code=code)])])
@@ -82,7 +82,7 @@ def check_write_share_state(topic_id: Uuid) -> Check:
 
 
 def check_nothing(buffer: bytearray, start: int, size: int) -> None:
-    """For answers that have no error to tell."""
+    """Does nothing, for answers without an error code."""
 
 
 def _check(answer: Callable[[int], ApiMessage], at_least_bytes: int | None = None) -> Check:
@@ -121,7 +121,7 @@ class Tailing:
         self.frame[self._offset : self._offset + 8] = offset.to_bytes(8, "big")
 
     def batches(self, answer: bytearray) -> list[tuple[int, int]]:
-        """(first offset, number of records) of each batch; none when the broker had nothing to tell yet."""
+        """Returns (first offset, number of records) of each batch; none when the broker had no records yet."""
         self._check(answer, 0, len(answer))
         at, size, shift = self._records, 0, 0
         while True:  # an unsigned varint, one more than the bytes of records

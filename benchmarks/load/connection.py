@@ -1,8 +1,8 @@
-"""A blocking connection for what is not measured by the request: making topics, asking whether they are there.
+"""A blocking connection for requests that are not measured one by one: creating topics, waiting for them.
 
 Apache Kafka names the leader of a new partition some moments before that leader answers. A load that began in between
-would meet errors, so `create` returns when every partition answers for itself, as `kwire.client` has it. What else is
-asked is asked in the versions of the loads, over a connection that does nothing of its own accord.
+would meet errors, so `create` returns when every partition answers for itself, as `kwire.client` has it. Other
+requests have the versions of the loads, over a connection that does nothing of its own accord.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ LOOPBACK = "127.0.0.1"
 CREATE_TIMEOUT_S = 180.0
 COORDINATOR_TIMEOUT_S = 120.0
 
-_ASK_AGAIN_S = 0.02
-_KNOCK_AGAIN_S = 0.002
+_RETRY_PAUSE_S = 0.02
+_CONNECT_PAUSE_S = 0.002
 _TOPIC, _BROKER = 2, 4
 _SET = 0
 
@@ -56,35 +56,35 @@ class Connection:
         self._client.send(frame)
         return bytearray(self._client.read_frame())
 
-    def ask(self, request: ApiMessage, version: int | None = None) -> Any:
-        """In the version of the loads, if none is given."""
+    def request(self, request: ApiMessage, version: int | None = None) -> Any:
+        """Sends a request, in the loads' version if none is given, and returns the response."""
         return self._client.call(request, VERSIONS[request.api_key] if version is None else version)
 
-    def ask_until_answered(self, request: ApiMessage) -> Any:
-        """Asks again while the answer is an error, as it is until there is a coordinator."""
+    def request_until_accepted(self, request: ApiMessage) -> Any:
+        """Repeats the request while the answer is an error, as it is until there is a coordinator."""
         deadline_s = time.monotonic() + COORDINATOR_TIMEOUT_S
-        while (answer := self.ask(request)).error_code:
+        while (answer := self.request(request)).error_code:
             if time.monotonic() > deadline_s:
                 raise BadAnswer(f"{type(answer).__name__}: {answer.error_code} after {COORDINATOR_TIMEOUT_S:.0f} s")
-            time.sleep(_ASK_AGAIN_S)
+            time.sleep(_RETRY_PAUSE_S)
         return answer
 
     def alter_topic(self, topic: str, configs: Mapping[str, str]) -> None:
         self._alter(_TOPIC, topic, configs)
 
     def alter_broker(self, configs: Mapping[str, str]) -> None:
-        """Of all brokers."""
+        """Changes configurations of all brokers."""
         self._alter(_BROKER, "", configs)
 
     def _alter(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
         changes = [AlterableConfig(config, config_operation=_SET, value=value) for config, value in configs.items()]
-        answer = self.ask(IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, changes)]))
+        answer = self.request(IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, changes)]))
         for response in answer.responses:
             if response.error_code:
                 raise BadAnswer(f"IncrementalAlterConfigs: {response.error_code} {response.error_message}")
 
     def delete(self, topics: Iterable[str]) -> None:
-        for topic in self.ask(DeleteTopicsRequest(topic_names=list(topics), timeout_ms=30_000)).responses:
+        for topic in self.request(DeleteTopicsRequest(topic_names=list(topics), timeout_ms=30_000)).responses:
             if topic.error_code:
                 raise BadAnswer(f"DeleteTopics {topic.name}: {topic.error_code} {topic.error_message}")
 
@@ -115,9 +115,9 @@ def wait_for_first_ack(port: int, topic: str, batch: bytes, *, deadline_s: float
                     try:
                         check(answer, 0, len(answer))
                     except BadAnswer:  # not created yet, or nobody leads it yet
-                        time.sleep(_KNOCK_AGAIN_S)
+                        time.sleep(_CONNECT_PAUSE_S)
                     else:
                         return
         except (OSError, ConnectionClosed):
-            time.sleep(_KNOCK_AGAIN_S)
+            time.sleep(_CONNECT_PAUSE_S)
     raise TimeoutError("no record was acknowledged")

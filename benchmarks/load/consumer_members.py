@@ -1,7 +1,7 @@
 """Members of a consumer group (KIP-848), many on each connection, so that thousands of them fit beside a broker.
 
-They are honest: each sends a heartbeat as often as it is told to, and at once when it has something to say. That is
-when it joins, and when it has given up or taken partitions. It says what it has only when that has changed. The group
+They are honest: each sends a heartbeat at the coordinator's interval, and at once when it has something to report:
+when it joins, and when it has given up or taken partitions. It reports its partitions only when they changed. The group
 has settled when all members are in one epoch, each partition has an owner, and no member has two more than another.
 
 A consumer has its connection to itself. What a broker keeps for a connection is no part of a member, though, and
@@ -32,7 +32,7 @@ from benchmarks.load.answers import BadAnswer
 from benchmarks.load.requests import CLIENT_ID, send
 
 SETTLE_WITHIN_S = 180.0
-ASK_AGAIN_S = 0.05
+RETRY_PAUSE_S = 0.05
 
 _JOINING, _LEAVING = 0, -1
 _REBALANCE_MS = 120_000
@@ -57,7 +57,7 @@ class Member:
     member_id: str
     epoch: int = _JOINING
     owned: set[Place] = attrs.field(factory=set)
-    has_news: bool = False  # it has not said yet what it owns
+    has_news: bool = False  # it has not reported yet what it owns
 
 
 @attrs.define(eq=False)
@@ -68,7 +68,7 @@ class _Lane:
     conversation: Conversation = attrs.field(
         factory=lambda: Conversation(client_id=CLIENT_ID, max_in_flight=_IN_FLIGHT)
     )
-    asking: deque[Member] = attrs.field(factory=deque)
+    awaiting: deque[Member] = attrs.field(factory=deque)
 
 
 def steady(group: str, member_id: str, epoch: int) -> ConsumerGroupHeartbeatRequest:
@@ -119,7 +119,7 @@ class ConsumerGroup:
         for member in leaving:
             self._count(member, -1)
             member.epoch = _LEAVING
-            self._ask(member)
+            self._send_heartbeat(member)
         return self.settle()
 
     def settle(self) -> float:
@@ -134,11 +134,11 @@ class ConsumerGroup:
         return took_s
 
     def run(self, done: Callable[[], bool], most_s: float) -> None:
-        """Everybody does what members do, until `done` or for that long."""
+        """Runs all members until `done`, or for that long."""
         end_s = time.monotonic() + most_s
         while not done() and (now_s := time.monotonic()) < end_s:
             while self._due and self._due[0][0] <= now_s:
-                self._ask(heapq.heappop(self._due)[2])
+                self._send_heartbeat(heapq.heappop(self._due)[2])
             next_s = min(self._due[0][0], end_s) if self._due else end_s
             for descriptor, _ in self._epoll.poll(max(next_s - time.monotonic(), 0.0)):
                 self._receive(self._lanes[descriptor])
@@ -150,7 +150,7 @@ class ConsumerGroup:
     def _has_settled(self) -> bool:
         if self._news or self._owned != self._subscription.partitions or len(self._epochs) != 1:
             return False
-        if any(member.epoch == _LEAVING for lane in self._lanes.values() for member in lane.asking):
+        if any(member.epoch == _LEAVING for lane in self._lanes.values() for member in lane.awaiting):
             return False
         sizes = [len(member.owned) for member in self.members]
         return max(sizes) - min(sizes) <= 1 and len(set().union(*(it.owned for it in self.members))) == self._owned
@@ -158,7 +158,7 @@ class ConsumerGroup:
     def _at(self, due_s: float, member: Member) -> None:
         heapq.heappush(self._due, (due_s, next(self._numbers), member))
 
-    def _ask(self, member: Member) -> None:
+    def _send_heartbeat(self, member: Member) -> None:
         request = steady(self.name, member.member_id, member.epoch)
         if member.epoch == _JOINING:
             request.rebalance_timeout_ms = _REBALANCE_MS
@@ -170,7 +170,7 @@ class ConsumerGroup:
             request.topic_partitions = _reported(member.owned)
         self.heartbeats += 1
         lane = next(self._next_lanes)
-        lane.asking.append(member)
+        lane.awaiting.append(member)
         frame = memoryview(send(lane.conversation, request))
         while frame:
             try:
@@ -184,7 +184,7 @@ class ConsumerGroup:
             raise BadAnswer("the broker hung up")
         lane.conversation.received(size)
         while (reply := lane.conversation.next_reply()) is not None:
-            self._take(lane.asking.popleft(), reply.message)
+            self._take(lane.awaiting.popleft(), reply.message)
 
     def _take(self, member: Member, answer: Any) -> None:
         if member.epoch == _LEAVING:
@@ -192,7 +192,7 @@ class ConsumerGroup:
                 raise BadAnswer(f"a member that leaves: {answer.error_code} {answer.error_message}")
             return
         if answer.error_code in _NOT_YET:
-            self._at(time.monotonic() + ASK_AGAIN_S, member)
+            self._at(time.monotonic() + RETRY_PAUSE_S, member)
             return
         if answer.error_code:
             raise BadAnswer(f"ConsumerGroupHeartbeat: {answer.error_code} {answer.error_message}")

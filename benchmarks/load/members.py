@@ -1,6 +1,6 @@
 """Members of a consumer group as bare connections, so that a thousand of them fit beside a broker.
 
-Each joins, syncs and then sends heartbeats; when it is told of a rebalance it joins again, as every consumer does. The
+Each joins, syncs and then sends heartbeats; at REBALANCE_IN_PROGRESS it joins again, as every consumer does. The
 member that the coordinator makes leader gives an assignment to each. The group has settled when all are stable in one
 generation.
 
@@ -34,7 +34,7 @@ from benchmarks.load.requests import CLIENT_ID, send
 
 SETTLE_WITHIN_S = 120.0
 HEARTBEAT_EVERY_S = 0.5
-ASK_AGAIN_S = 0.05
+RETRY_PAUSE_S = 0.05
 
 _SESSION_MS, _REBALANCE_MS = 60_000, 120_000
 _NOT_YET = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
@@ -54,7 +54,7 @@ class _Member:
     stage: _Stage = _Stage.JOINING
     member_id: str = ""
     generation: int = -1
-    due_s: float = 0.0  # when to ask next; never while an answer is awaited
+    due_s: float = 0.0  # when to send next; never while an answer is awaited
     conversation: Conversation = attrs.field(factory=lambda: Conversation(client_id=CLIENT_ID))
 
 
@@ -65,9 +65,9 @@ class Settled:
 
 
 def wait_for_coordinator(port: int, group: str) -> None:
-    """Apache Kafka makes the topic of the groups when somebody asks for the first of them."""
+    """Waits for a group's coordinator: Apache Kafka creates __consumer_offsets at the first search for one."""
     with Connection(port) as connection:
-        connection.ask_until_answered(FindCoordinatorRequest(key=group))
+        connection.request_until_accepted(FindCoordinatorRequest(key=group))
 
 
 class Group:
@@ -90,8 +90,8 @@ class Group:
                 raise BadAnswer(f"the group had not settled after {SETTLE_WITHIN_S:.0f} s")
             for member in members:
                 if member.due_s <= now_s:
-                    self._ask_next(member)
-            for descriptor, _ in self._epoll.poll(ASK_AGAIN_S):
+                    self._send_next(member)
+            for descriptor, _ in self._epoll.poll(RETRY_PAUSE_S):
                 self._receive(self._members[descriptor])
         return Settled(time.monotonic() - began_s, max(member.generation for member in members))
 
@@ -100,7 +100,7 @@ class Group:
         self._epoll.close()
         with Connection(port) as connection:
             identities = [MemberIdentity(member.member_id) for member in self._members.values()]
-            answer = connection.ask(LeaveGroupRequest(self.name, members=identities))
+            answer = connection.request(LeaveGroupRequest(self.name, members=identities))
             codes = {member.error_code for member in answer.members} | {answer.error_code}
             if codes != {0}:
                 raise BadAnswer(f"LeaveGroup: {codes}")
@@ -109,7 +109,7 @@ class Group:
         generations = {member.generation for member in self._members.values()}
         return len(generations) == 1 and all(member.stage is _Stage.STABLE for member in self._members.values())
 
-    def _ask_next(self, member: _Member) -> None:
+    def _send_next(self, member: _Member) -> None:
         if member.stage is _Stage.JOINING:
             protocols = [JoinGroupRequestProtocol("range", b"")]
             request: ApiMessage = JoinGroupRequest(
@@ -117,9 +117,9 @@ class Group:
             )
         else:
             request = HeartbeatRequest(self.name, member.generation, member.member_id)
-        self._ask(member, request)
+        self._send(member, request)
 
-    def _ask(self, member: _Member, request: ApiMessage) -> None:
+    def _send(self, member: _Member, request: ApiMessage) -> None:
         member.due_s = math.inf
         frame = memoryview(send(member.conversation, request))
         while frame:
@@ -139,7 +139,7 @@ class Group:
     def _take(self, member: _Member, answer: Any) -> None:
         code = answer.error_code
         if code in _NOT_YET:
-            member.stage, member.due_s = _Stage.JOINING, time.monotonic() + ASK_AGAIN_S
+            member.stage, member.due_s = _Stage.JOINING, time.monotonic() + RETRY_PAUSE_S
         elif code in _REBALANCE:
             member.stage, member.due_s = _Stage.JOINING, 0.0
         elif code:
@@ -147,6 +147,6 @@ class Group:
         elif member.stage is _Stage.JOINING:
             member.stage, member.member_id, member.generation = _Stage.SYNCING, answer.member_id, answer.generation_id
             shares = [SyncGroupRequestAssignment(other.member_id, _ASSIGNMENT) for other in answer.members]
-            self._ask(member, SyncGroupRequest(self.name, member.generation, member.member_id, assignments=shares))
+            self._send(member, SyncGroupRequest(self.name, member.generation, member.member_id, assignments=shares))
         else:
             member.stage, member.due_s = _Stage.STABLE, time.monotonic() + HEARTBEAT_EVERY_S

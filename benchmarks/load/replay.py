@@ -41,7 +41,7 @@ _SIZE_AND_ID = Struct(">ii")
 
 @attrs.frozen
 class Played:
-    """What happened while it was measured."""
+    """The figures of a measurement."""
 
     usage: Usage
     requests: int
@@ -67,22 +67,22 @@ class Tape:
             self._starts.append(self._starts[-1] + len(request))
 
     def position(self, number: int) -> int:
-        """Where request `number` begins; numbers and positions go on from ring to ring."""
+        """Returns the position of request `number`; numbers and positions continue from ring to ring."""
         rings, number = divmod(number, self.length)
         return rings * len(self.bytes) + self._starts[number]
 
 
 class _Lane:
-    """One connection."""
+    """A connection and its place in its tape."""
 
     __slots__ = (
-        "asked",
         "check",
         "cursor",
         "expected",
         "goal",
         "has_more",
         "head",
+        "requested",
         "sent_ns",
         "skip",
         "socket",
@@ -94,13 +94,13 @@ class _Lane:
         self.socket = sock
         self.tape = tape
         self.check = check
-        self.asked = self.expected = first  # numbers of the next request and, modulo the tape, of the next answer
+        self.requested = self.expected = first  # numbers of the next request and, modulo the tape, of the next answer
         self.cursor = self.goal = tape.position(first)  # positions: sent so far, to be sent
         self.sent_ns: deque[int] = deque()  # of the requests in flight
         self.head = b""  # of an answer that is not complete
         self.skip = 0  # bytes of a large answer that are still to come
         self.writing = False
-        # What TLS has deciphered and not given out yet; epoll does not know of it.
+        # Bytes that TLS has deciphered and not returned yet; epoll does not see them.
         self.has_more = sock.pending if isinstance(sock, TlsSocket) else None
 
 
@@ -162,7 +162,7 @@ class Replayer:
         self._finish()
 
     def measure(self, meter: Meter, *, lead_s: float, run_s: float) -> Played:
-        """What happens in `run_s` seconds, after `lead_s` seconds of the same."""
+        """Measures for `run_s` seconds, after `lead_s` seconds of the same load."""
         self._begin(_NO_END)
         self._until_passed(lead_s)
         before = self._answers, self._bytes_in, self._bytes_out
@@ -180,10 +180,10 @@ class Replayer:
         self._left = count
         now_ns = time.perf_counter_ns()
         for lane in self._lanes.values():
-            self._ask(lane, self._depth, now_ns)
+            self._send_more(lane, self._depth, now_ns)
 
     def _finish(self) -> None:
-        """Asks for nothing new, unless a count is to be reached, and waits for all answers."""
+        """Sends nothing more, unless a count is to be reached, and waits for all answers."""
         if self._left > _NO_END >> 1:
             self._left = 0
         while self._in_flight:
@@ -210,14 +210,14 @@ class Replayer:
                 while lane.has_more is not None and lane.has_more():
                     self._receive(lane)
 
-    def _ask(self, lane: _Lane, count: int, now_ns: int) -> None:
+    def _send_more(self, lane: _Lane, count: int, now_ns: int) -> None:
         count = min(count, self._left)
         if count:
             self._left -= count
             self._in_flight += count
             lane.sent_ns.extend([now_ns] * count)
-            lane.asked += count
-            lane.goal = lane.tape.position(lane.asked)
+            lane.requested += count
+            lane.goal = lane.tape.position(lane.requested)
             self._flush(lane)
 
     def _flush(self, lane: _Lane) -> None:
@@ -237,7 +237,7 @@ class Replayer:
             self._epoll.modify(lane.socket, select.EPOLLIN | (select.EPOLLOUT if blocked else 0))
 
     def _receive(self, lane: _Lane) -> None:
-        """Reads once, and asks for as many answers as were completed."""
+        """Reads once, and sends as many requests as answers were completed."""
         try:
             completed = self._skip(lane) if lane.skip else self._take(lane)
         except BlockingIOError:  # half a record of TLS, or one that is TLS's own
@@ -249,7 +249,7 @@ class Replayer:
                 note(now_ns - sent_ns.popleft())
             self._answers += completed
             self._in_flight -= completed
-            self._ask(lane, completed, now_ns)
+            self._send_more(lane, completed, now_ns)
 
     def _skip(self, lane: _Lane) -> int:
         count = lane.socket.recv_into(self._waste, min(lane.skip, len(self._waste)), socket.MSG_TRUNC)

@@ -1,6 +1,6 @@
 """Requests as frames: encoded once, to be sent many times.
 
-`kwire_protocol` encodes them, in the last versions that name topics (a topic's id would have to be asked for first).
+`kwire_protocol` encodes them, in the last versions that name topics (a topic's id would have to be requested first).
 What a load sends over and over is copied and given its correlation ids here, before anything is measured.
 """
 
@@ -37,7 +37,7 @@ def decode(answer: Buffer, api_key: int) -> Any:
 
 
 def send(conversation: Conversation, request: ApiMessage) -> bytes:
-    """What is to be sent of a conversation that asks `request`."""
+    """Adds `request` to a conversation, and returns the bytes to send."""
     conversation.send(request, VERSIONS[request.api_key])
     return b"".join(conversation.data_to_send())
 
@@ -75,7 +75,7 @@ def produce(topic: str, partitions: Iterable[int], batch: bytes, transactional_i
 
 
 def fetch(topic: str, partition: int, offset: int, *, max_bytes: int = 1 << 20, max_wait_ms: int = 500) -> bytes:
-    """One partition, outside of any session."""
+    """Returns a Fetch of one partition, outside of any session."""
     wanted = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=max_bytes)
     request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes)
     request.topics = [FetchTopic(topic, partitions=[wanted])]
@@ -84,11 +84,11 @@ def fetch(topic: str, partition: int, offset: int, *, max_bytes: int = 1 << 20, 
 
 def list_offsets(topics: Mapping[str, Iterable[int]], timestamp: int = LATEST) -> bytes:
     """The offsets of `timestamp` in the partitions of each topic."""
-    asked = [
+    requested = [
         ListOffsetsTopic(name, [ListOffsetsPartition(partition, timestamp=timestamp) for partition in partitions])
         for name, partitions in topics.items()
     ]
-    return encode(ListOffsetsRequest(replica_id=-1, topics=asked))
+    return encode(ListOffsetsRequest(replica_id=-1, topics=requested))
 
 
 def api_versions() -> bytes:

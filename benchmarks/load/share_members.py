@@ -31,7 +31,7 @@ WAIT_MS = 50
 
 _ACCEPT = 1
 _MAX_BYTES = 1 << 20
-_ASK_AGAIN_S = 0.02
+_RETRY_PAUSE_S = 0.02
 _NOT_YET = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 Ranges = list[tuple[int, int]]
@@ -64,7 +64,7 @@ class ShareMember:
         reply = self.conversation.next_reply()
         return None if reply is None else reply.message
 
-    def ask(self, request: ApiMessage) -> Any:
+    def request(self, request: ApiMessage) -> Any:
         self.send(request)
         return self.await_reply()
 
@@ -92,7 +92,7 @@ class ShareGroup:
                 raise BadAnswer(f"the share group had not settled after {SETTLE_WITHIN_S:.0f} s")
             for member in self.members:
                 self._heartbeat(member)
-            time.sleep(_ASK_AGAIN_S)
+            time.sleep(_RETRY_PAUSE_S)
         for member in self.members:
             self.fetch(member, wait_ms=0)
 
@@ -102,7 +102,7 @@ class ShareGroup:
 
     def _heartbeat(self, member: ShareMember) -> None:
         names = [self.topic] if member.epoch == 0 else None
-        answer = member.ask(ShareGroupHeartbeatRequest(self.name, member.member_id, member.epoch, None, names))
+        answer = member.request(ShareGroupHeartbeatRequest(self.name, member.member_id, member.epoch, None, names))
         if answer.error_code in _NOT_YET:
             return
         if answer.error_code:
@@ -113,7 +113,7 @@ class ShareGroup:
 
     def fetch(self, member: ShareMember, *, wait_ms: int = WAIT_MS, max_records: int = MAX_RECORDS) -> int:
         """Accepts what it has and fetches more; the number of records that came."""
-        return self.take(member, member.ask(self._fetch_request(member, wait_ms, max_records)))
+        return self.take(member, member.request(self._fetch_request(member, wait_ms, max_records)))
 
     def begin_fetch(self, member: ShareMember, *, wait_ms: int, max_records: int) -> None:
         """`take` its `await_reply`."""
@@ -126,7 +126,9 @@ class ShareGroup:
         ]
         member.fetched = {}
         topics = [AcknowledgeTopic(self._topic_id, batches)]
-        answer = member.ask(ShareAcknowledgeRequest(self.name, member.member_id, member.session_epoch, False, topics))
+        answer = member.request(
+            ShareAcknowledgeRequest(self.name, member.member_id, member.session_epoch, False, topics)
+        )
         member.session_epoch += 1
         errors = {it.error_code for topic in answer.responses for it in topic.partitions} | {answer.error_code}
         if errors != {0}:
@@ -161,7 +163,7 @@ class ShareGroup:
             raise BadAnswer(f"{-left} records came more than once")
 
     def _fetch_request(self, member: ShareMember, wait_ms: int, max_records: int) -> ShareFetchRequest:
-        asked = sorted(member.partitions if member.session_epoch == 0 else member.fetched)
+        requested = sorted(member.partitions if member.session_epoch == 0 else member.fetched)
         partitions = [
             FetchPartition(
                 index,
@@ -169,7 +171,7 @@ class ShareGroup:
                     AcknowledgementBatch(first, last, [_ACCEPT]) for first, last in member.fetched.get(index, ())
                 ],
             )
-            for index in asked
+            for index in requested
         ]
         member.fetched = {}
         request = ShareFetchRequest(self.name, member.member_id, member.session_epoch, wait_ms, 1, _MAX_BYTES)
@@ -194,12 +196,12 @@ class ShareGroup:
         return count
 
 
-def until_served(ask: Callable[[], int]) -> None:
-    """Asks again while the error code says that there is no coordinator yet."""
+def wait_until_served(request: Callable[[], int]) -> None:
+    """Repeats a request until there is a coordinator, by its error code."""
     deadline_s = time.monotonic() + SETTLE_WITHIN_S
-    while (code := ask()) != 0:
+    while (code := request()) != 0:
         if code not in _NOT_YET and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise BadAnswer(f"the share coordinator: {code}")
         if time.monotonic() > deadline_s:
             raise BadAnswer(f"no share coordinator within {SETTLE_WITHIN_S:.0f} s: {code}")
-        time.sleep(_ASK_AGAIN_S)
+        time.sleep(_RETRY_PAUSE_S)

@@ -5,12 +5,12 @@
     writes.longest_s()
 
 A write is one record of 100 bytes with acks=all, to the next partition that has none under way. It goes to the leader
-that Metadata named. When that refuses it, or its connection fails, the client asks a node for that topic's Metadata,
-the nodes in turn, and sends the write again as soon as the answer is there. After a second failure in a row it pauses
-for 2 ms before it asks; so its own pauses hardly count. The wait of a write runs from when it was first sent to its
+that Metadata named. When that refuses it, or its connection fails, the client requests that topic's Metadata from a
+node, the nodes in turn, and sends the write again as soon as the answer is there. After a second failure in a row it
+pauses for 2 ms before that; so its own pauses hardly count. The wait of a write runs from when it was first sent to its
 acknowledgement. A broker handles one request of a connection at a time, so a write also waits for those before it.
 There are many connections, so that this is seldom: a wait is that of a write, not of a queue. As clients do, it begins
-a connection with ApiVersions, and asks only nodes that have answered that for Metadata; and another node after 50 ms,
+a connection with ApiVersions, and requests Metadata only from nodes that have answered that; from another after 50 ms,
 since one that is about to end may not answer any more.
 """
 
@@ -34,7 +34,7 @@ from benchmarks.load.connection import LOOPBACK
 from benchmarks.load.requests import api_versions, decode, encode, produce, value_batch
 
 PAUSE_S = 0.002
-ASK_ANOTHER_S = 0.05
+NEXT_NODE_S = 0.05
 CONNECTIONS = 16  # to each node
 LAST_WITHIN_S = 60.0
 """How long those under way at the end are waited for."""
@@ -81,7 +81,7 @@ class _Link:
 
     node_id: int
     sock: socket.socket
-    asked: deque[_Write | str | None] = attrs.field(factory=lambda: deque([None]))
+    pending: deque[_Write | str | None] = attrs.field(factory=lambda: deque([None]))
     is_up: bool = False
     received: bytearray = attrs.field(factory=bytearray)
 
@@ -101,7 +101,7 @@ class SteadyWrites:
         self._links: dict[int, list[_Link]] = {node_id: [] for node_id in ports}
         self._selector = selectors.DefaultSelector()
         self._failed: dict[str, list[_Write]] = {}  # by topic: they wait for its Metadata
-        self._asks_at: dict[str, float] = {}  # topics whose Metadata are wanted, and when the next node is asked
+        self._requests_at: dict[str, float] = {}  # topics whose Metadata are wanted, and when to send the next request
         self._turn = 0
         self._is_over = threading.Event()
         self._problem: BaseException | None = None
@@ -162,9 +162,9 @@ class SteadyWrites:
                 if self._idle:
                     partition = self._idle.popleft()
                     self._send(_Write(partition, self._frames[partition], now_s))
-            for topic in [topic for topic, at_s in self._asks_at.items() if at_s <= now_s]:
-                self._ask(topic)
-            wait_s = min(due_s, *self._asks_at.values(), due_s) - time.monotonic()
+            for topic in [topic for topic, at_s in self._requests_at.items() if at_s <= now_s]:
+                self._request_metadata(topic)
+            wait_s = min(due_s, *self._requests_at.values(), due_s) - time.monotonic()
             for key, _ in self._selector.select(max(min(wait_s, 0.05), 0.0)):
                 self._receive(key.data)
 
@@ -176,31 +176,31 @@ class SteadyWrites:
     def _fail(self, write: _Write) -> None:
         topic = write.partition[0]
         self._failed.setdefault(topic, []).append(write)
-        if topic not in self._asks_at:
-            self._asks_at[topic] = time.monotonic() + (PAUSE_S if write.attempts > 1 else 0.0)
+        if topic not in self._requests_at:
+            self._requests_at[topic] = time.monotonic() + (PAUSE_S if write.attempts > 1 else 0.0)
 
-    def _ask(self, topic: str) -> None:
-        """Asks for a topic's Metadata: the node whose turn it is."""
+    def _request_metadata(self, topic: str) -> None:
+        """Requests a topic's Metadata from the next node in turn."""
         frame = encode(MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False))
         for _ in self._ports:
             self._turn += 1
             node_id = list(self._ports)[self._turn % len(self._ports)]
             if any(link.is_up for link in self._connected(node_id)) and self._put(node_id, frame, topic):
-                self._asks_at[topic] = time.monotonic() + ASK_ANOTHER_S
+                self._requests_at[topic] = time.monotonic() + NEXT_NODE_S
                 return
-        self._asks_at[topic] = time.monotonic() + PAUSE_S
+        self._requests_at[topic] = time.monotonic() + PAUSE_S
 
     def _put(self, node_id: int, frame: bytes, what: _Write | str) -> bool:
         """Sends it to a node, over the connection with the least under way; False if it cannot be reached."""
         links = self._connected(node_id)
         if not links:
             return False
-        link = min(links, key=lambda it: (not it.is_up, len(it.asked)))
-        link.asked.append(what)
+        link = min(links, key=lambda it: (not it.is_up, len(it.pending)))
+        link.pending.append(what)
         try:
             link.sock.sendall(frame)  # small enough to fit into what the kernel buffers
         except OSError:
-            link.asked.pop()
+            link.pending.pop()
             self._drop(link)
             return False
         return True
@@ -236,7 +236,7 @@ class SteadyWrites:
             answer = bytes(link.received[4:end])
             del link.received[:end]
             link.is_up = True
-            what = link.asked.popleft()
+            what = link.pending.popleft()
             if what is not None:
                 self._take(what, answer, link.node_id)
 
@@ -244,13 +244,13 @@ class SteadyWrites:
         self._selector.unregister(link.sock)
         link.sock.close()
         self._links[link.node_id].remove(link)
-        asked, link.asked = link.asked, deque()
+        pending, link.pending = link.pending, deque()
         link.received.clear()
-        for what in asked:
+        for what in pending:
             if isinstance(what, _Write):
                 self._fail(what)
-            elif what in self._asks_at:
-                self._asks_at[what] = time.monotonic() + PAUSE_S
+            elif what in self._requests_at:
+                self._requests_at[what] = time.monotonic() + PAUSE_S
 
     def _take(self, what: _Write | str, answer: bytes, node_id: int) -> None:
         now_s = time.monotonic()
@@ -268,12 +268,12 @@ class SteadyWrites:
             raise BadAnswer(f"Produce to {what.partition}: {part.error_code} {part.error_message}")
 
     def _take_metadata(self, topic: str, answer: bytes) -> None:
-        if topic not in self._asks_at:
+        if topic not in self._requests_at:
             return  # another node was first
         (described,) = decode(answer, _METADATA).topics
         for part in described.partitions:
             self._leaders[topic, part.partition_index] = part.leader_id
-        del self._asks_at[topic]
+        del self._requests_at[topic]
         for write in self._failed.pop(topic, []):
             self._send(write)
 

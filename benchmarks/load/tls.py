@@ -1,6 +1,6 @@
-"""Connections over TLS for loads that know sockets which do not block: they raise BlockingIOError, as plain ones do.
+"""Connections over TLS for loads with sockets that do not block: they raise BlockingIOError, as plain ones do.
 
-TLS 1.3 only, a full handshake each time. The load does not ask who the broker is: that would be the client's work.
+TLS 1.3 only, a full handshake each time. The load does not verify the broker's certificate, which is the client's work.
 """
 
 from __future__ import annotations

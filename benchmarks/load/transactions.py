@@ -6,7 +6,7 @@ when that is acknowledged an EndTxn, whose answer has the producer id and epoch 
 goes to the next partition.
 
 A broker may refuse a transaction while the markers of the one before are still being written: CONCURRENT_TRANSACTIONS.
-It is asked again after a pause, as clients do, and the transaction takes so much longer. Any other error ends the load.
+The load repeats it after a pause, as clients do, and the transaction takes longer. Any other error ends the load.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from benchmarks.load.requests import decode, encode, produce
 from benchmarks.machine import Meter, Usage
 
 STALL_S = 60.0
-ASK_AGAIN_S = 0.02  # the Java client's pause where it knows this error; for a refused Produce it takes 0.1
+RETRY_PAUSE_S = 0.02  # the Java client's pause after this error; for a refused Produce it takes 0.1
 
 _TRANSACTION_COORDINATOR = 1
 _TIMEOUT_MS = 60_000
@@ -44,7 +44,7 @@ _CRC_AT, _COVERED_AT, _PRODUCER_AT = 17, 21, 43  # in a batch: its checksum, wha
 
 @attrs.frozen
 class Committed:
-    """What happened while it was measured."""
+    """The figures of a measurement."""
 
     usage: Usage
     transactions: int
@@ -53,7 +53,7 @@ class Committed:
 
 
 class _Producer:
-    """One transactional id, with a transaction open or none."""
+    """A producer with a transactional id, and with a transaction open or none."""
 
     def __init__(self, sock: socket.socket, transactional_id: str, topic: str, partitions: int, batch: bytes) -> None:
         self.socket = sock
@@ -109,7 +109,7 @@ class Producers:
         self._by_descriptor = {producer.socket.fileno(): producer for producer in self._producers}
         self._open = 0
         self._goes_on = False
-        self._resting: deque[tuple[float, _Producer]] = deque()  # refused, and when to ask again
+        self._resting: deque[tuple[float, _Producer]] = deque()  # refused, and when to send the request again
         self.refused = 0  # so far, or since it began to be measured
         self._latencies_ns = array("q")
         self._epoll = select.epoll()
@@ -123,13 +123,13 @@ class Producers:
         self._epoll.close()
 
     def run(self, seconds: float) -> None:
-        """One transaction after the other for so long; returns when none is open."""
+        """Runs one transaction after the other for so long; returns when none is open."""
         self._begin()
         self._until_passed(seconds)
         self._finish()
 
     def measure(self, meter: Meter, *, lead_s: float, run_s: float) -> Committed:
-        """What happens in `run_s` seconds, after `lead_s` seconds of the same."""
+        """Measures for `run_s` seconds, after `lead_s` seconds of the same load."""
         self._begin()
         self._until_passed(lead_s)
         self._latencies_ns, self.refused = array("q"), 0
@@ -183,14 +183,14 @@ class Producers:
                 producer.end()
 
     def _is_taken(self, producer: _Producer, code: int) -> bool:
-        """Or else it is asked again later."""
+        """Returns whether a request was accepted; if not, it is repeated later."""
         if code == ErrorCode.NONE:
             return True
         if code != ErrorCode.CONCURRENT_TRANSACTIONS:
             what = "EndTxn" if producer.is_ending else "Produce"
             raise BadAnswer(f"{what} of {producer.transactional_id}: {code}")
         self.refused += 1
-        self._resting.append((time.monotonic() + ASK_AGAIN_S, producer))
+        self._resting.append((time.monotonic() + RETRY_PAUSE_S, producer))
         return False
 
     def _committed(self, producer: _Producer) -> None:
@@ -202,8 +202,8 @@ class Producers:
 
 
 def _initialize(connection: Connection, producer: _Producer) -> None:
-    """Apache Kafka makes the topic of the transactions when somebody asks for the first of them."""
+    """Gets a producer id. Apache Kafka creates __transaction_state at the first search for a coordinator."""
     name = producer.transactional_id
-    connection.ask_until_answered(FindCoordinatorRequest(key=name, key_type=_TRANSACTION_COORDINATOR))
-    answer = connection.ask_until_answered(InitProducerIdRequest(name, transaction_timeout_ms=_TIMEOUT_MS))
+    connection.request_until_accepted(FindCoordinatorRequest(key=name, key_type=_TRANSACTION_COORDINATOR))
+    answer = connection.request_until_accepted(InitProducerIdRequest(name, transaction_timeout_ms=_TIMEOUT_MS))
     producer.producer_id, producer.producer_epoch = answer.producer_id, answer.producer_epoch

@@ -40,7 +40,7 @@ NewVisit = Callable[[socket.socket], Visit]
 
 @attrs.frozen
 class Visited:
-    """What happened while it was measured. A latency is that of a visit, from before the connection is made."""
+    """The figures of a measurement. A latency is that of a visit, from before the connection is made."""
 
     usage: Usage
     visits: int
@@ -63,11 +63,11 @@ class Visitors:
         self._epoll.close()
 
     def once(self) -> None:
-        """As many as come at once, and no others."""
+        """Makes as many visits as come at once, and no others."""
         self._come_and_go(lambda: False)
 
     def run(self, done: Callable[[], bool]) -> None:
-        """Until `done`, which is asked now and then, and all have gone."""
+        """Makes visits until `done`, which is called now and then, and all have gone."""
         goes_on, gone = not done(), 0
 
         def comes_again() -> bool:
@@ -92,7 +92,7 @@ class Visitors:
                     self._come()
 
     def warm(self, meter: Meter, *, cpu_s: float, most_s: float) -> None:
-        """Until the broker has used so much CPU, or so much time has passed."""
+        """Makes visits until the broker has used so much CPU, or so much time has passed."""
         start = meter.read()
 
         def is_warm() -> bool:
@@ -102,7 +102,7 @@ class Visitors:
         self.run(is_warm)
 
     def measure(self, meter: Meter, *, lead_s: float, run_s: float) -> Visited:
-        """What happens in `run_s` seconds or a little more, after `lead_s` seconds of the same."""
+        """Measures for `run_s` seconds or a little more, after `lead_s` seconds of the same load."""
         began_s = time.monotonic()
         start = meter.read()
         visited: Visited | None = None
@@ -145,13 +145,13 @@ class Visitors:
 
 
 def plain_visit(sock: socket.socket) -> Visit:
-    """One ApiVersions."""
+    """Sends one ApiVersions."""
     with sock:
         yield from _greet(sock)
 
 
 def tls_visit(sock: socket.socket) -> Visit:
-    """A full handshake, one ApiVersions, and a goodbye, as clients say it."""
+    """A full handshake, one ApiVersions, and TLS's close_notify, as clients send it."""
     with client_context().wrap_socket(sock, do_handshake_on_connect=False) as secured:
         while True:
             try:
@@ -167,8 +167,8 @@ def tls_visit(sock: socket.socket) -> Visit:
 
 @attrs.define(eq=False)
 class ScramVisit:
-    """A login with SCRAM-SHA-256: SaslHandshake, then SaslAuthenticate twice. The broker has to show that it knows the
-    user, too. The password is hashed for the first login only, since the same user has the same salt."""
+    """A login with SCRAM-SHA-256: SaslHandshake, then SaslAuthenticate twice. The broker has to prove that it has the
+    user's keys, too. The password is hashed for the first login only, since the same user has the same salt."""
 
     user: str
     password: str = attrs.field(repr=False)
@@ -176,12 +176,12 @@ class ScramVisit:
     def __call__(self, sock: socket.socket) -> Visit:
         with sock:
             client = ScramClient(_REMEMBERING, self.user, self.password, secrets.token_hex(_NONCE_BYTES))
-            handshake = decode((yield from _ask(sock, _HANDSHAKE)), SaslHandshakeRequest.api_key)
+            handshake = decode((yield from _request(sock, _HANDSHAKE)), SaslHandshakeRequest.api_key)
             if handshake.error_code:
                 raise BadAnswer(f"SaslHandshake: {handshake.error_code}, there are {handshake.mechanisms}")
             message = client.respond(None)
             while message is not None:
-                frame = yield from _ask(sock, encode(SaslAuthenticateRequest(message)))
+                frame = yield from _request(sock, encode(SaslAuthenticateRequest(message)))
                 answer = decode(frame, SaslAuthenticateRequest.api_key)
                 if answer.error_code:
                     raise BadAnswer(f"SaslAuthenticate: {answer.error_code} {answer.error_message}")
@@ -206,11 +206,11 @@ _buffer = bytearray(1 << 14)
 
 
 def _greet(sock: socket.socket) -> Visit:
-    answer = yield from _ask(sock, _GREETING)
+    answer = yield from _request(sock, _GREETING)
     _check_greeting(answer, 0, len(answer))
 
 
-def _ask(sock: socket.socket, frame: bytes) -> Generator[int, None, bytearray]:
+def _request(sock: socket.socket, frame: bytes) -> Generator[int, None, bytearray]:
     """Returns the answer without its size."""
     if sock.send(frame) != len(frame):  # of a few hundred bytes on a new connection
         raise BadAnswer("the broker takes nothing")

@@ -1,1 +1,1 @@
-"""What a run found: the figures and their names, the goals, the tables."""
+"""The results of a run: the figures and their names, the goals, the tables."""

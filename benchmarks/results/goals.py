@@ -1,4 +1,4 @@
-"""What the broker is held to, as bounds on figures.
+"""The broker's goals, as bounds on figures.
 
 A bound is on the median of the ratios to Apache Kafka in the same run or, for a few, on the median of the figure.
 """

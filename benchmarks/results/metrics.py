@@ -1,6 +1,6 @@
-"""Every figure that a round can have: what it is called, its unit, and which way is better.
+"""Every figure that a round can have: its name, its unit, and which way is better.
 
-A figure may be of one step of a series; then its name goes on with `@` and the step (`create_s@1000`).
+A figure may be of one step of a series; then its name ends with `@` and the step (`create_s@1000`).
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def _limits(results: Results) -> list[str]:
 
 
 def _goals(results: Results) -> list[list[str]]:
-    """For each goal and each broker but the baseline: both figures, aimed at, found, reached or not."""
+    """Returns a row for each goal and each broker but the baseline: both figures, aimed at, found, reached or not."""
     baseline = next(iter(results.brokers))
     rows = [["scenario", "figure", "broker", "its figure", baseline, "aimed at", "found", "reached"]]
     fixed = [name for name in dict.fromkeys(entry.scenario for entry in results.entries) if "growth" not in name]

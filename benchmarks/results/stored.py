@@ -1,4 +1,4 @@
-"""What a run found, as it is kept in a JSON file."""
+"""The results of a run in a JSON file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.options import Options
 
 @attrs.define
 class Entry:
-    """One round of one broker in one scenario; or of a bare limit, which has no broker."""
+    """A round of one broker in one scenario; or of a bare limit, which has no broker."""
 
     scenario: str
     number: int

@@ -1,7 +1,7 @@
 """Three nodes that are one cluster, with three replicas of everything; and one machine's cores shared by two nodes.
 
 All nodes run on the broker's core, and the load on the other, as with a single broker: the CPU for a unit of work is
-that of all nodes together. Only `two-cores` gives both cores to everybody.
+that of all nodes together. Only `two-cores` gives both cores to all processes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LOOK_AGAIN_S = 0.01
 
 
 def loads(leaders: Mapping[Partition, int], batch: bytes) -> dict[int, tuple[list[bytes], int]]:
-    """By node: requests with the same batch to each of the partitions that it leads, and how many these are."""
+    """Returns requests with the same batch to the partitions that each node leads, and their number, by node."""
     found: dict[int, tuple[list[bytes], int]] = {}
     for node_id in sorted(set(leaders.values())):
         led: dict[str, list[int]] = {}
@@ -284,7 +284,7 @@ def _write_to_each(cluster: RunningCluster, leaders: Mapping[Partition, int]) ->
 
 
 def _longest_ms(writes: SteadyWrites, first_s: float, last_s: float) -> float:
-    """Of the writes that were under way in that time."""
+    """Returns the longest wait of the writes that were under way in that time."""
     waits_s = (
         it.acknowledged_s - it.sent_s
         for it in writes.acknowledged

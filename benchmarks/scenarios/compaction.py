@@ -1,4 +1,4 @@
-"""Compacted topics: how quickly they are cleaned, what producers notice of it, what it costs to check their records.
+"""Compacted topics: the speed of cleaning, its effect on producers, and the cost of checking their records.
 
 A log is written under cleanup.policy=delete, and the policy changed: then all of it is dirty at once, and the clock
 runs until no segment is left that was there before. At the end a quarter of the records is left or less.
@@ -41,7 +41,7 @@ def _requests(topic: str, value_bytes: int, mib: float) -> list[bytes]:
 
 
 class _Cleaning:
-    """One topic after the other that is written, becomes compacted, and is cleaned."""
+    """Topics that one after the other are written, become compacted, and are cleaned."""
 
     def __init__(self, bench: Bench, value_bytes: int, mib: int) -> None:
         self._bench = bench
@@ -81,7 +81,7 @@ class _Cleaning:
             connection.alter_topic(self._topic, {"cleanup.policy": "compact"})
 
     def wait(self) -> None:
-        """Until no segment is left that was sealed when the cleaning began."""
+        """Waits until no segment is left that was sealed when the cleaning began."""
         deadline_s = time.monotonic() + DEADLINE_S
         while self._is_dirty():
             if time.monotonic() > deadline_s:

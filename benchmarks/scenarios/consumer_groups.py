@@ -133,7 +133,7 @@ def growth_consumer_members(bench: Bench) -> Round:
 
 
 def _memory_mib(bench: Bench) -> float:
-    """What is resident; of Apache Kafka, what is live on its heap, since it keeps what it has once used."""
+    """Returns the resident memory; of Apache Kafka the live heap, since it does not give back what it once used."""
     if bench.spec.kind == "kafka":
         return kafka_java.live_heap_mib(bench.broker.pid)
     return machine.resident_mib(bench.broker.pid)

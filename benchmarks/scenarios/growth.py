@@ -1,4 +1,4 @@
-"""How cost grows: with connections, partitions, segments, members of a group, and the size of a record.
+"""The growth of cost: with connections, partitions, segments, members of a group, and the size of a record.
 
 A figure stands for one step. What should stay level is CPU for a request, for a member, for a GiB; what may grow is
 time to create and memory, by as much for each one as for those before. Java has no time to warm up at every step, so
@@ -141,12 +141,12 @@ def growth_segments(bench: Bench) -> Round:
             there = step
             records = step * BATCHES_PER_FETCH * BATCH_RECORDS
             offsets = [place * records // TAPE for place in range(TAPE)]
-            asks = numbered(list_offsets({"t": [0]}, started_ms + place) for place in range(TAPE))
+            requests = numbered(list_offsets({"t": [0]}, started_ms + place) for place in range(TAPE))
             reads = numbered(fetch("t", 0, offset, max_bytes=1024) for offset in offsets)
-            asked = bench.replay(asks, check_list_offsets("t", 1), connections=1, depth=4)
+            listed = bench.replay(requests, check_list_offsets("t", 1), connections=1, depth=4)
             read = bench.replay(reads, check_fetch("t", RECORD_BYTES), connections=1, depth=4)
             figures |= {
-                f"list_cpu_s_per_mrequest@{step}": work(asked.usage, requests=asked.requests)["cpu_s_per_mrequest"],
+                f"list_cpu_s_per_mrequest@{step}": work(listed.usage, requests=listed.requests)["cpu_s_per_mrequest"],
                 f"fetch_cpu_s_per_mrequest@{step}": work(read.usage, requests=read.requests)["cpu_s_per_mrequest"],
                 f"resident_mib@{step}": machine.resident_mib(bench.broker.pid),
             }

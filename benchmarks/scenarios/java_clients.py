@@ -1,6 +1,6 @@
 """Kafka's own performance tools, with its Java client.
 
-They say how far they are several times a second. The broker's CPU is read when such a line comes, and figures are
+They print their progress several times a second. The broker's CPU is read when such a line comes, and figures are
 taken between two lines: behind the first part of a run, in which the tool itself has yet to be compiled, and the last
 line that it prints.
 """
@@ -91,7 +91,7 @@ def _produce(
     per_s: int = -1,
     by_size: bool = True,
 ) -> Round:
-    """One run to warm both sides and to learn the rate; then a round sends what takes about one and a half `run_s`."""
+    """Runs once to warm both sides and to learn the rate; then a round sends for about one and a half `run_s`."""
     bench.create({"t": partitions})
     bench.warm_produce("t", partitions, share=0.7)
     producer = _Producer(bench, record_bytes, properties)

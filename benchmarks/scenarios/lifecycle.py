@@ -13,7 +13,7 @@ RESTART_PARTITIONS = 500
 
 
 def idle(bench: Bench, seconds: float, *, settle_s: float) -> Figures:
-    """CPU and wake-ups of a broker that nobody asks anything."""
+    """CPU and wake-ups of a broker without requests."""
     time.sleep(settle_s)
     start, before = bench.meter.read(), machine.wake_ups(*bench.meter.pids)
     time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""A start on many committed offsets: what the load of the groups costs those who want something else."""
+"""A start on many committed offsets: the cost of loading the groups for other requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def load_offsets(bench: Bench) -> Round:
     groups = bench.options.scaled(GROUPS)
     bench.create({"read": OFFSETS, "t": 1})
     with Connection(bench.broker.port) as connection:
-        connection.ask_until_answered(FindCoordinatorRequest(key="group-0"))
+        connection.request_until_accepted(FindCoordinatorRequest(key="group-0"))
         for number in range(groups):
             _commit(connection, f"group-{number}")
     bench.drop_cached()
@@ -83,7 +83,7 @@ def _commit(connection: Connection, group: str) -> None:
     request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic("read", partitions=offsets)])
     deadline_s = time.monotonic() + LOADED_WITHIN_S
     while True:
-        errors = {it.error_code for topic in connection.ask(request).topics for it in topic.partitions}
+        errors = {it.error_code for topic in connection.request(request).topics for it in topic.partitions}
         if errors == {0}:
             return
         if not errors <= set(_COORDINATOR_ERRORS) or time.monotonic() > deadline_s:
@@ -91,8 +91,8 @@ def _commit(connection: Connection, group: str) -> None:
 
 
 def _lists(connection: Connection, groups: int) -> bool:
-    """Whether the broker has loaded all groups: before that, it does not list any."""
-    answer = connection.ask(ListGroupsRequest())
+    """Returns whether the broker has loaded all groups: before that, it does not list any."""
+    answer = connection.request(ListGroupsRequest())
     if answer.error_code == _COORDINATOR_LOAD_IN_PROGRESS:
         return False
     if answer.error_code:

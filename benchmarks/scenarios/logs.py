@@ -1,6 +1,6 @@
 """The topic that the pipeline's scenarios find: log records as JSON, 200 bytes each, the same in every run.
 
-Record `n` is computed from `n` alone, so a lookup knows what to expect. A `log_id` is unique. Of ten
+Record `n` is computed from `n` alone, so a lookup can compute what to expect. A `log_id` is unique. Of ten
 million records, each `user_id` has some 100 and each key some 5, all over the topic. Keys and users are independent.
 """
 

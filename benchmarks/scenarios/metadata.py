@@ -1,4 +1,4 @@
-"""Changes of the metadata: how long others wait while thousands of things change, and what a long history leaves.
+"""Changes of the metadata: waits of other requests during thousands of changes, and the cost of a long history.
 
 A small Produce leaves every millisecond, as long as the one before is answered. The figure is the longest that one of
 them waited while a large request was carried out on another connection, and the tenth of a second after it.
@@ -133,7 +133,7 @@ def passing_topics(bench: Bench) -> Round:
         for first in range(0, bench.options.scaled(PASSING_TOPICS, least=PER_REQUEST), PER_REQUEST):
             topics = [f"passing-{number}" for number in range(first, first + PER_REQUEST)]
             for request in (_creation(dict.fromkeys(topics, 1)), _deletion(topics)):
-                if errors := _errors(connection.ask(request)) - {0}:
+                if errors := _errors(connection.request(request)) - {0}:
                     raise BadAnswer(f"{type(request).__name__}: {errors}")
     bench.figures["create_s"] = time.monotonic() - began
 

@@ -127,13 +127,13 @@ def _run(*command: object) -> Ran:
 
 
 def _childrens_cpu_s() -> float:
-    """Of those that have ended; brokers go on meanwhile."""
+    """Returns the CPU time of child processes that have ended; brokers run on meanwhile."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 def _rows(folder: Path, table: str) -> int:
-    """How many a table has."""
+    """Returns the number of a table's rows."""
     catalog = parse_warehouse(str(folder), {}).pyiceberg_catalog()
     try:
         snapshot = catalog.load_table((NAMESPACE, table)).current_snapshot()
@@ -215,9 +215,9 @@ def pipeline_query(bench: Bench) -> Round:
     def measure() -> Figures:
         figures: Figures = {}
         for name, condition in _CONDITIONS.items():
-            asked = [(place * 7919 * 7919) % records for place in range(queries)]
-            _ask(bench, folder, condition, asked[0])  # what is first needed is loaded then
-            figures[name] = statistics.median(_ask(bench, folder, condition, n) for n in asked)
+            wanted = [(place * 7919 * 7919) % records for place in range(queries)]
+            _find_ms(bench, folder, condition, wanted[0])  # what is first needed is loaded then
+            figures[name] = statistics.median(_find_ms(bench, folder, condition, n) for n in wanted)
         commands_s = [commands.query(folder, _CONDITIONS["log_id_ms"](n)).seconds for n in range(COMMANDS)]
         return {**figures, "query_s": statistics.median(commands_s)}
 
@@ -234,8 +234,8 @@ _CONDITIONS: Final[dict[str, Callable[[int], str]]] = {
 }
 
 
-def _ask(bench: Bench, folder: Path, condition: Callable[[int], str], n: int) -> float:
-    """Milliseconds until record `n` is found. Raises BadAnswer where it is not."""
+def _find_ms(bench: Bench, folder: Path, condition: Callable[[int], str], n: int) -> float:
+    """Returns the milliseconds until record `n` is found. Raises BadAnswer if it is not."""
     query = Query(
         topic=logs.TOPIC,
         bootstrap=bench.bootstrap,

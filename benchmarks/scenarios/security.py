@@ -1,4 +1,4 @@
-"""What TLS and logins cost a broker.
+"""The cost of TLS and logins for a broker.
 
 Requests over TLS are those of raw.py, over connections that encipher and decipher as much as the broker does
 (`load/tls.py`): the load is no cheaper than the broker, so look at CPU first. The same without TLS is measured right
@@ -28,7 +28,7 @@ VISITORS = 8
 USER, PASSWORD, SALT = "bench", "bench-secret", b"0123456789abcdefghij"
 
 _KNOWN_WITHIN_S = 30.0
-_ASK_AGAIN_S = 0.05
+_RETRY_PAUSE_S = 0.05
 
 
 @scenario("tls-produce", "raw-produce over TLS 1.3, and without it in the same round", more_listeners=[SSL])
@@ -123,12 +123,12 @@ def _visits(bench: Bench, listener: str, new_visit: NewVisit, rate: str, cost: s
 
 
 def _add_user(bench: Bench) -> None:
-    """Returns when the user can log in: a broker hears of it a moment after it was told."""
+    """Adds a user, and returns when it can log in, which is a moment after the broker's answer."""
     mechanism = SCRAM_SHA_256
     salted = mechanism.salted_password(PASSWORD, SALT, MIN_ITERATIONS)
     upsertion = ScramCredentialUpsertion(USER, mechanism.number, MIN_ITERATIONS, SALT, salted)
     with Connection(bench.broker.port) as connection:
-        for it in connection.ask(AlterUserScramCredentialsRequest(upsertions=[upsertion])).results:
+        for it in connection.request(AlterUserScramCredentialsRequest(upsertions=[upsertion])).results:
             if it.error_code:
                 raise BadAnswer(f"AlterUserScramCredentials: {it.error_code} {it.error_message}")
     deadline_s = time.monotonic() + _KNOWN_WITHIN_S
@@ -139,7 +139,7 @@ def _add_user(bench: Bench) -> None:
         except BadAnswer:
             if time.monotonic() > deadline_s:
                 raise
-            time.sleep(_ASK_AGAIN_S)
+            time.sleep(_RETRY_PAUSE_S)
         else:
             return
         finally:

@@ -29,7 +29,7 @@ from benchmarks.load.connection import Connection
 from benchmarks.load.members import wait_for_coordinator
 from benchmarks.load.replay import Replayer
 from benchmarks.load.requests import encode, numbered, produce, value_batch
-from benchmarks.load.share_members import ShareGroup, until_served
+from benchmarks.load.share_members import ShareGroup, wait_until_served
 
 CONSUMERS, PARTITIONS = 10, 10
 RECORDS, RECORDS_OF_BATCH, VALUE_BYTES = 1_000_000, 100, 100
@@ -58,7 +58,7 @@ def _group(bench: Bench, members: int, partitions: int) -> ShareGroup:
 
 def _topic_id(bench: Bench, topic: str) -> Uuid:
     with Connection(bench.broker.port) as connection:
-        (found,) = connection.ask(MetadataRequest([MetadataRequestTopic(name=topic)])).topics
+        (found,) = connection.request(MetadataRequest([MetadataRequestTopic(name=topic)])).topics
     topic_id: Uuid = found.topic_id
     return topic_id
 
@@ -141,8 +141,8 @@ def share_state(bench: Bench) -> Round:
     partitions = range(bench.options.scaled(SHARE_PARTITIONS))
     with Connection(bench.broker.port) as connection:
         for partition in partitions:
-            until_served(partial(_found, connection, f"g:{uuid_to_text(topic_id)}:{partition}"))
-            until_served(partial(_initialized, connection, topic_id, partition))
+            wait_until_served(partial(_found, connection, f"g:{uuid_to_text(topic_id)}:{partition}"))
+            wait_until_served(partial(_initialized, connection, topic_id, partition))
     requests = numbered(encode(_write(topic_id, partition)) for partition in partitions)
     check = check_write_share_state(topic_id)
     bench.warm(requests, check)
@@ -155,20 +155,20 @@ def share_state(bench: Bench) -> Round:
 
 
 def _found(connection: Connection, key: str) -> int:
-    answer = connection.ask(FindCoordinatorRequest(key_type=SHARE, coordinator_keys=[key]), FIND_VERSION)
+    answer = connection.request(FindCoordinatorRequest(key_type=SHARE, coordinator_keys=[key]), FIND_VERSION)
     code: int = answer.coordinators[0].error_code
     return code
 
 
 def _initialized(connection: Connection, topic_id: Uuid, partition: int) -> int:
     state = InitializeStateData(topic_id, [NewState(partition, 0, 0)])
-    answer = connection.ask(InitializeShareGroupStateRequest("g", [state]))
+    answer = connection.request(InitializeShareGroupStateRequest("g", [state]))
     code: int = answer.results[0].partitions[0].error_code
     return code
 
 
 def _write(topic_id: Uuid, partition: int) -> WriteShareGroupStateRequest:
-    """As after a fetch of 500 records: some before are accepted, these are acquired."""
+    """Returns the write after a fetch of 500 records: some before are accepted, these are acquired."""
     batches = [StateBatch(0, 499, 2, 1), StateBatch(500, 999, 0, 1)]
     state = PartitionData(partition, 0, 0, 0, 500, batches)
     return WriteShareGroupStateRequest("g", [WriteStateData(topic_id, [state])])

@@ -1,8 +1,8 @@
 """Spark, with its own connector and with kwire's `format("kwire")`, and default settings.
 
 A stream reads two partitions and throws the rows away. Each time it has nothing left to read, 20 rows are written, ten
-to each partition. What Spark says its trigger took holds planning and bookkeeping of its own, and every question that
-it asks the broker on the way.
+to each partition. The duration of a trigger that Spark reports includes its own planning and bookkeeping, and all its
+requests to the broker.
 
 A batch reads a whole topic and adds up its columns. It is all about the work of many rows, so here Java compiles as
 well as it can. For the streams it compiles quickly, as in the tests: triggers are short, and most of them is waiting.
@@ -40,7 +40,7 @@ _numbers = count()
 
 
 class _Shared:
-    """The session, while somebody uses it."""
+    """The Spark session, started by its first user and stopped after its last."""
 
     def __init__(self) -> None:
         self._users = 0

@@ -1,4 +1,4 @@
-"""What the log costs beside the bytes: to be found again at a start, to be there at all, to be safe at each record.
+"""The cost of the log beside the bytes: of a start, of idle partitions, of a sync at each record.
 
 Starts are measured on what was written once for all rounds: a broker is stopped, or killed, and started on its data.
 """

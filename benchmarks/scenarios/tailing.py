@@ -128,7 +128,7 @@ class _Crowd:
 
 
 def _answers(sock: socket.socket, received: bytearray) -> list[bytearray]:
-    """What is complete after reading once, without sizes."""
+    """Reads once, and returns the answers that are complete, without sizes."""
     data = sock.recv(1 << 18)
     if not data:
         raise BadAnswer("the broker hung up")
@@ -143,5 +143,5 @@ def _answers(sock: socket.socket, received: bytearray) -> list[bytearray]:
 def _end_of_log(port: int) -> int:
     request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=LATEST)])])
     with Connection(port) as connection:
-        offset: int = connection.ask(request).topics[0].partitions[0].offset
+        offset: int = connection.request(request).topics[0].partitions[0].offset
     return offset

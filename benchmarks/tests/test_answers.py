@@ -1,4 +1,4 @@
-"""A load that overlooks an error measures how quickly a broker fails."""
+"""Errors in answers: a load that overlooks one measures how quickly a broker fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The load of consumer groups: it says that a group has settled when it has, and not before."""
+"""The load of consumer groups: it reports that a group has settled when it has, and not before."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTITIONS = 6
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Of a broker with a topic."""
+    """The port of a broker with a topic."""
     with Broker(settings=SHORT_INTERVAL) as broker:
         with Connection(broker.port) as connection:
             connection.create({"t": PARTITIONS})

@@ -29,20 +29,20 @@ class Peer:
         self.sock = sock
         self.answer = answer
         self.piece_bytes = piece_bytes
-        self.asked: list[int] = []
+        self.received: list[int] = []
 
     def serve(self) -> None:
         stream = self.sock.makefile("rb")
         with stream, self.sock:
             while size := stream.read(4):
-                self.asked.append(int.from_bytes(stream.read(int.from_bytes(size, "big"))[:4], "big"))
-                data = self.answer(self.asked[-1])
+                self.received.append(int.from_bytes(stream.read(int.from_bytes(size, "big"))[:4], "big"))
+                data = self.answer(self.received[-1])
                 for at in range(0, len(data), self.piece_bytes):
                     self.sock.sendall(data[at : at + self.piece_bytes])
 
 
 def connected() -> tuple[socket.socket, socket.socket]:
-    """Over TCP: throwing bytes away unread works with no other kind."""
+    """Returns both ends of a TCP connection: throwing bytes away unread works with no other kind."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ours = socket.create_connection(listener.getsockname())
         return ours, listener.accept()[0]
@@ -118,7 +118,7 @@ def test_answers_in_pieces_are_put_together(size: int, piece_bytes: int) -> None
     with peers(1, answer_of(size), piece_bytes) as (sockets, (peer,)):
         play(sockets, seen, 10)
     assert seen.sizes == [size] * 10
-    assert peer.asked == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
+    assert peer.received == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
 
 
 @pytest.mark.parametrize("size", [WHOLE_BYTES, WHOLE_BYTES + 1, 300_000, 5_000_000])
@@ -127,7 +127,7 @@ def test_of_large_answers_only_the_head_is_looked_at_and_the_rest_skipped(size: 
     with peers(1, answer_of(size)) as (sockets, (peer,)):
         play(sockets, seen, 4)
     assert seen.sizes == [size] * 4
-    assert peer.asked == [0, 1, 2, 0]
+    assert peer.received == [0, 1, 2, 0]
 
 
 @pytest.mark.parametrize("piece_bytes", [1000, 1 << 14, 1 << 20])
@@ -137,7 +137,7 @@ def test_it_plays_over_tls_too(size: int, piece_bytes: int) -> None:
     with tls_peers(answer_of(size), piece_bytes) as (sockets, served):
         play(sockets, seen, 4)
     assert seen.sizes == [size] * 4
-    assert served[0].asked == [0, 1, 2, 0]
+    assert served[0].received == [0, 1, 2, 0]
 
 
 def test_answers_that_share_a_record_of_tls_are_all_taken() -> None:
@@ -153,8 +153,8 @@ def test_each_connection_begins_elsewhere_on_the_tape() -> None:
     seen = Seen()
     with peers(3, answer_of(20)) as (sockets, served):
         play(sockets, seen, 6, depth=1)
-    assert [peer.asked[0] for peer in served] == [0, 1, 2]
-    assert sum(len(peer.asked) for peer in served) == len(seen.sizes) == 6
+    assert [peer.received[0] for peer in served] == [0, 1, 2]
+    assert sum(len(peer.received) for peer in served) == len(seen.sizes) == 6
 
 
 def test_each_node_of_a_cluster_gets_its_own_requests() -> None:
@@ -166,8 +166,8 @@ def test_each_node_of_a_cluster_gets_its_own_requests() -> None:
         replayer.close()
     assert set(one.sizes) == {20}
     assert set(other.sizes) == {30}
-    assert first.asked == [number % 3 for number in range(len(one.sizes))]
-    assert second.asked == [number % 2 for number in range(len(other.sizes))]
+    assert first.received == [number % 3 for number in range(len(one.sizes))]
+    assert second.received == [number % 2 for number in range(len(other.sizes))]
     assert len(one.sizes) + len(other.sizes) == 12
 
 

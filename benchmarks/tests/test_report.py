@@ -1,4 +1,4 @@
-"""What a report makes of figures."""
+"""The tables of a report, made from figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The load of share groups: it takes every record once, and says so when it did not."""
+"""The load of share groups: it takes every record once, and raises an error when it did not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def group() -> Iterator[ShareGroup]:
     with Broker() as broker, ExitStack() as stack:
         with Connection(broker.port) as connection:
             connection.create({"t": PARTITIONS})
-            (topic,) = connection.ask(MetadataRequest([MetadataRequestTopic(name="t")])).topics
+            (topic,) = connection.request(MetadataRequest([MetadataRequestTopic(name="t")])).topics
         wait_for_coordinator(broker.port, "g")
         sockets = [stack.enter_context(sock) for sock in connect(broker.port, MEMBERS + 1)]
         group = ShareGroup("g", "t", topic.topic_id, sockets[1:])

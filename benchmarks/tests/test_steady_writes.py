@@ -30,7 +30,7 @@ _API_KEY = Struct(">h")
 
 @attrs.define
 class Fake:
-    """Nodes that answer for one partition, `t-0`; `leader` leads, and everybody knows it."""
+    """Nodes that answer for one partition, `t-0`; `leader` leads, and all nodes name it."""
 
     leader: int
     error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -173,10 +173,10 @@ def test_a_node_that_does_not_answer_yet_is_not_asked_for_metadata() -> None:
         fake.start(2, port)
         fake.leader = -1  # node 1 refuses, and names no leader
         eventually(lambda: fake.unanswered >= CONNECTIONS, "it connects to node 2 again")
-        eventually(lambda: fake.described > 5, "it asks for Metadata several times")
+        eventually(lambda: fake.described > 5, "it requests Metadata several times")
         fake.leader = 1
         until_acknowledged(writes, by=1)
-    assert fake.unanswered == CONNECTIONS, "node 2 was asked for more than a greeting"
+    assert fake.unanswered == CONNECTIONS, "node 2 got more than a greeting"
 
 
 def write_until_refused(fake: Fake, writes: SteadyWrites) -> None:
@@ -189,7 +189,7 @@ def test_another_node_is_asked_when_one_has_stopped_to_answer() -> None:
         until_acknowledged(writes, by=1)
         fake.is_silent = {2}
         fake.leader = -1
-        eventually(lambda: fake.unanswered > 0 and fake.described > 5, "both are asked for Metadata")
+        eventually(lambda: fake.unanswered > 0 and fake.described > 5, "both get requests for Metadata")
         fake.leader = 1
         until_acknowledged(writes, by=1)
 

@@ -39,7 +39,7 @@ class Peer:
     """Answers with the codes that are left of its API, then with none; bumps the epoch, and at 2 the producer id."""
 
     codes: dict[int, list[ErrorCode]]
-    asked: list[tuple[int, int, Any]] = attrs.field(factory=list)  # API key, version, request
+    received: list[tuple[int, int, Any]] = attrs.field(factory=list)  # API key, version, request
 
     def serve(self, sock: socket.socket) -> None:
         stream = sock.makefile("rb")
@@ -48,7 +48,7 @@ class Peer:
                 reader = Reader(stream.read(int.from_bytes(size, "big")))
                 header = read_request_header(reader)
                 request = APIS[header.api_key].request_class.read(reader, header.api_version)
-                self.asked.append((header.api_key, header.api_version, request))
+                self.received.append((header.api_key, header.api_version, request))
                 left = self.codes.get(header.api_key)
                 answer = self._answer(request, left.pop(0) if left else NONE)
                 writer = Writer()
@@ -72,7 +72,7 @@ class Peer:
         raise AssertionError(f"the load does not send {request}")
 
     def of(self, api: type[ApiMessage]) -> list[Any]:
-        return [request for key, _, request in self.asked if key == api.api_key]
+        return [request for key, _, request in self.received if key == api.api_key]
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def test_batches_are_whole_whatever_epoch_is_written_into_them() -> None:
 def test_requests_have_the_versions_of_transaction_version_2() -> None:
     with load_on() as (load, peer):
         load.run(0)
-    versions = {key: version for key, version, _ in peer.asked}
+    versions = {key: version for key, version, _ in peer.received}
     assert versions[ProduceRequest.api_key] >= 12
     assert versions[EndTxnRequest.api_key] >= 5
 
@@ -170,7 +170,7 @@ def test_a_producer_waits_for_its_coordinator() -> None:
     }
     with load_on(codes) as (_, peer):
         pass
-    assert [key for key, _, _ in peer.asked] == [10, 10, 22, 22, 22]
+    assert [key for key, _, _ in peer.received] == [10, 10, 22, 22, 22]
 
 
 def test_a_run_leaves_no_transaction_open() -> None:
