@@ -1,6 +1,6 @@
 """Fixtures: the broker, and names that no other test uses.
 
-What is started for all tests ends with the last of them here: a process goes on with tests of other folders.
+What is started for all tests ends with the last of them here: a process then runs tests of other folders.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def java_at_listeners(java: java_host.JavaHost, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture
 def open_topic(secured: Secured, unique: Callable[[str], str]) -> str:
-    """A topic of one partition at that broker, which is open to everybody."""
+    """A topic of one partition at that broker, without restrictions for any user."""
     from testkit.security.secured import OPEN
 
     return secured.create_topic(OPEN + unique("topic"))
@@ -148,13 +148,13 @@ def open_topic(secured: Secured, unique: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def client_name(request: pytest.FixtureRequest) -> str:
-    """Of `client`."""
+    """The name of `client`."""
     return str(request.node.callspec.params["client"])
 
 
 @pytest.fixture
 def client(request: pytest.FixtureRequest) -> Client:
-    """One of secured_clients.CLIENTS, by its name."""
+    """A client of secured_clients.CLIENTS, by its name."""
     from testkit.security.secured_clients import client
 
     return client(request.param, lambda: request.getfixturevalue("java_at_listeners"))
@@ -176,7 +176,7 @@ def new_topic(
     request: pytest.FixtureRequest, broker: brokers.Broker, unique: Callable[[str], str]
 ) -> Callable[..., str]:
     """Creates a topic on the shared broker: `new_topic(partitions=3, config={"cleanup.policy": "compact"})`."""
-    replicas = brokers.NODES if _asks_one_node(request) else None
+    replicas = brokers.NODES if _has_one_node(request) else None
 
     def create(*, partitions: int = 1, config: dict[str, str] | None = None) -> str:
         name = unique("topic")
@@ -194,7 +194,7 @@ def topic(new_topic: Callable[..., str]) -> str:
 
 @pytest.fixture
 def new_group(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> Callable[..., str]:
-    """Makes names of groups that nobody has used: `new_group()`, or `new_group("classic")`."""
+    """Makes names of unused groups: `new_group()`, or `new_group("classic")`."""
 
     def name(what: str = "group") -> str:
         return _coordinated(request, nodes.GROUP, lambda: unique(what))
@@ -204,13 +204,13 @@ def new_group(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> C
 
 @pytest.fixture
 def group(new_group: Callable[..., str]) -> str:
-    """The name of a group that nobody has used."""
+    """The name of an unused group."""
     return new_group()
 
 
 @pytest.fixture(params=groups.PROTOCOLS)
 def protocol(request: pytest.FixtureRequest) -> str:
-    """A test of groups that asks for it runs once with each protocol."""
+    """Each group protocol: a test with this fixture runs once with each of them."""
     return str(request.param)
 
 
@@ -220,12 +220,12 @@ def transactional_id(request: pytest.FixtureRequest, unique: Callable[[str], str
     return _coordinated(request, nodes.TRANSACTION, lambda: unique("id"))
 
 
-def _asks_one_node(request: pytest.FixtureRequest) -> bool:
+def _has_one_node(request: pytest.FixtureRequest) -> bool:
     return request.node.get_closest_marker(_ONE_NODE) is not None
 
 
 def _coordinated(request: pytest.FixtureRequest, kind: int, new_name: Callable[[], str]) -> str:
-    if not _asks_one_node(request):
+    if not _has_one_node(request):
         return new_name()
     broker: brokers.Broker = request.getfixturevalue("broker")
     return nodes.name_coordinated_here(broker.bootstrap, kind, new_name)

@@ -1,7 +1,7 @@
-"""ACLs: Kafka's tool and the clients change them, the broker goes by them, and wrong ones are refused alike.
+"""ACLs: Kafka's tool and the clients change them, the broker applies them, and wrong ones are refused alike.
 
-On a plaintext listener everybody is User:ANONYMOUS. So that a test may both change ACLs and be refused something,
-everybody may do everything to what has no ACL, and nobody is a super user. No test makes an ACL of the cluster that
+On a plaintext listener every client is User:ANONYMOUS. So that a test may both change ACLs and be refused something,
+every user may do everything to what has no ACL, and there is no super user. No test makes an ACL of the cluster that
 takes from us what we need, so whoever may create or delete topics in the cluster may do so with each of them.
 """
 
@@ -98,7 +98,7 @@ def describe_topic(client: RawClient, name: str) -> Any:
 
 
 def binding(**other: Any) -> AclCreation:
-    """An ACL that says nothing about us, unless something else is given."""
+    """Returns an ACL of another user, unless something else is given."""
     return AclCreation(TOPIC, "t", LITERAL, "User:other", "*", READ, ALLOW).replace(**other)
 
 
@@ -108,10 +108,10 @@ def create(client: RawClient, *acls: AclCreation, version: int = 3) -> list[tupl
 
 
 def grant(client: RawClient, *acls: AclCreation) -> None:
-    """Creates ACLs, and waits until the broker goes by them: Apache Kafka's controller answers a little earlier."""
+    """Creates ACLs, and waits until the broker applies them: Apache Kafka's controller answers a little earlier."""
     assert {code for code, _ in create(client, *acls)} == {0}
 
-    def are_told() -> bool:
+    def are_described() -> bool:
         return all(
             describe(
                 client,
@@ -125,11 +125,11 @@ def grant(client: RawClient, *acls: AclCreation) -> None:
             for it in acls
         )
 
-    eventually(are_told, "the ACLs are told")
+    eventually(are_described, "the ACLs are described")
 
 
 def wanted(**other: Any) -> DeleteAclsFilter:
-    """A filter of everything, unless something else is given."""
+    """Returns a filter of everything, unless something else is given."""
     return DeleteAclsFilter(ANY, None, ANY, None, None, ANY, ANY).replace(**other)
 
 
@@ -380,7 +380,7 @@ def test_who_may_create_and_delete_topics_in_the_cluster_may_do_so_with_each(
 
 
 def test_a_topic_that_may_not_be_created_is_not_created(client: RawClient, unique: Callable[[str], str]) -> None:
-    """The first ACLs of the cluster end the default that everybody may create and delete topics."""
+    """The first ACLs of the cluster end the default that every user may create and delete topics."""
     name, invalid = unique("t"), "not valid"
     needed = (ALTER, CLUSTER_ACTION, DESCRIBE, IDEMPOTENT_WRITE)  # what we and the node go on using
     grant(

@@ -1,4 +1,4 @@
-"""What is there after a broker was stopped, or killed, and started again. One restart for all tests of a kind."""
+"""The data of a broker after it was stopped, or killed, and started again. One restart for all tests of a kind."""
 
 from __future__ import annotations
 

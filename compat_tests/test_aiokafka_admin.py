@@ -1,4 +1,4 @@
-"""Administering with aiokafka, as every client must find it. It cannot delete groups, and knows no ACLs."""
+"""Administering with aiokafka, as every client must find it. It can neither delete groups nor change ACLs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tellers and broker are killed again and again: money is neither made nor lost, and nothing hangs.
 
 `make soak` does the same for longer. KWIRE_BANK_SEED repeats the kills of a run that failed, as far as the system's
-scheduling lets them be repeated; KWIRE_BANK_KILLS tells how many there are. By default each way to kill is taken once.
+scheduling lets them be repeated; KWIRE_BANK_KILLS is their number. By default each way to kill is taken once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a broker answers before `__consumer_offsets`, `__transaction_state` and `__share_group_state` exist.
+"""Responses before `__consumer_offsets`, `__transaction_state` and `__share_group_state` exist.
 
 FindCoordinator creates them.
 """
@@ -208,7 +208,7 @@ def test_a_search_for_the_coordinator_creates_the_topic() -> None:
     with brokers.fresh_broker() as fresh:
 
         def answers(request: ApiMessage, version: int) -> bool:
-            """Whether some broker does without an error: one that coordinates."""
+            """Returns whether some broker answers without an error: a coordinator."""
             return any(error_codes(client.call(request, version)) <= {0} for client in nodes.each(fresh.bootstrap))
 
         for key_type, key, topic in (

@@ -1,4 +1,4 @@
-"""Configurations of a broker that change while it runs: what acts, what is kept over a restart, what is refused."""
+"""Changes of a broker's configurations while it runs: their effect, also after a restart, and refusals."""
 
 from __future__ import annotations
 

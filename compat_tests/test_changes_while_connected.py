@@ -1,4 +1,4 @@
-"""Passwords, users, ACLs, quotas and certificates that change while clients are connected: what they notice."""
+"""Passwords, users, ACLs, quotas and certificates that change while clients are connected, and the effects on these."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOT_FATAL = {"enable_idempotence": False}
 
 @pytest.fixture
 def user(secured: Secured, unique: Callable[[str], str]) -> Iterator[str]:
-    """Of SCRAM, whose password is "first"."""
+    """A user of SCRAM with the password "first"."""
     name = unique("user")
     secured.set_password(name, "first", SCRAM_256)
     yield name
@@ -210,7 +210,7 @@ def _is_let_in(way: Way) -> bool:
 
 @contextmanager
 def trusted(secured: Secured, certificates: Path) -> Iterator[None]:
-    """By the listener TRUSTING, for a while. What it trusts then, it knows a moment later."""
+    """Lets the listener TRUSTING trust these certificates for a while. Changes take effect a moment later."""
     location = "listener.name.trusting.ssl.truststore.location"
     secured.alter_broker(location, str(certificates))
     try:

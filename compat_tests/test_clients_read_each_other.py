@@ -1,4 +1,4 @@
-"""What one client writes every other client reads: codecs, keys, headers, timestamps."""
+"""Records of each client, read by every other client: codecs, keys, headers, timestamps."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def transacted(cluster: Cluster, numbers: range) -> list[str]:
 
 @attrs.define
 class Places:
-    """Where librdkafka reads from, and whom it takes for the leader: what its statistics say last."""
+    """The broker that librdkafka reads from, and the leader, in its last statistics."""
 
     read_from: int = -1
     leader: int = -1

@@ -1,4 +1,4 @@
-"""Compacted topics: what a cleaning leaves for those who read, wherever they read from."""
+"""Compacted topics: the records that a cleaning leaves for consumers, wherever they read from."""
 
 from __future__ import annotations
 

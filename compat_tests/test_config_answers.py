@@ -1,4 +1,4 @@
-"""What is answered to changes of configurations, and the words that scripts look for in the refusals."""
+"""Responses to changes of configurations, and the words that scripts look for in the refusals."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Every setting that both brokers know, at its boundaries, and settings that have to fit each other.
+"""Every setting that both brokers have, at its boundaries, and settings that have to fit each other.
 
-`boundaries.py` says where the values and the expected answers come from.
+The docstring of `boundaries.py` has the origin of the values and of the expected answers.
 """
 
 from __future__ import annotations

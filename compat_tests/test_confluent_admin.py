@@ -1,4 +1,4 @@
-"""Administering with confluent-kafka (librdkafka), as every client must find it, and what only this client shows."""
+"""Administering with confluent-kafka (librdkafka), as every client must find it, and cases of this client alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consuming with confluent-kafka: where it starts, how it moves, and how it is told that something is not there."""
+"""Consuming with confluent-kafka: where it starts, how it seeks, and its errors when something is missing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_reading_starts_where_the_assignment_says(broker: Broker, topic: str, st
 
 
 def up_to_the_end(consumer: Consumer) -> list[Message]:
-    """What comes until the consumer says that there is no more."""
+    """Returns the records up to the consumer's end of the partition."""
     records: list[Message] = []
     while (message := consumer.poll(CALL_TIMEOUT_S)) is not None:
         error = message.error()
@@ -153,7 +153,7 @@ def test_an_unknown_topic_is_an_error_and_is_not_made(broker: Broker, unique: Ca
 
 
 def poll_until(consumer: Consumer, enough: Callable[[], bool], records: list[Message]) -> None:
-    """As take_until, but errors that pass (the topic is being made) do not matter."""
+    """Does what take_until does, but ignores errors that pass (the topic is being created)."""
     deadline = Deadline()
     while not enough() and deadline.not_over("the condition"):
         message = consumer.poll(0.1)

@@ -1,4 +1,4 @@
-"""Groups with confluent-kafka (librdkafka), as every client must find them, and what only this client shows."""
+"""Groups with confluent-kafka (librdkafka), as every client must find them, and cases of this client alone."""
 
 from __future__ import annotations
 

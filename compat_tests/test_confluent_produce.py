@@ -1,4 +1,4 @@
-"""Producing with confluent-kafka: what is sent comes back as it was, what cannot be taken gets Kafka's errors."""
+"""Producing with confluent-kafka: records come back as they were sent, and wrong ones get Kafka's errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The APIs of delegation tokens (KIP-48, KIP-373), field by field: whose tokens, for whom, and every refusal.
+"""The APIs of delegation tokens (KIP-48, KIP-373), field by field: owners, requesters and every refusal.
 
 Kafka's own tool is in test_secured_tools.py.
 """
@@ -39,7 +39,7 @@ NOBODYS = b"x" * 64
 
 @attrs.frozen
 class User:
-    """A connection of somebody who has logged in, or of nobody in particular."""
+    """A connection of a user who has logged in, or of User:ANONYMOUS."""
 
     client: RawClient
 
@@ -64,7 +64,7 @@ class User:
         return response.error_code, response.expiry_timestamp_ms
 
     def describe(self, *owners: str, version: int = 3) -> Any:
-        """Without owners: all that it may see."""
+        """Describes the tokens of these owners; without owners, all that it may see."""
         wanted = [DescribeDelegationTokenOwner("User", it) for it in owners] or None
         return self.client.call(DescribeDelegationTokenRequest(wanted), version)
 
@@ -80,7 +80,7 @@ class User:
 
 @pytest.fixture
 def user(secured: Secured) -> Iterator[Callable[[str], User]]:
-    """Connects as somebody; "" is nobody in particular."""
+    """Connects as a user; "" is User:ANONYMOUS."""
     with ExitStack() as connected:
 
         def connect(name: str) -> User:

@@ -1,7 +1,7 @@
-"""Who lacks a right is refused as docs/authorization.md says, and who has those that it names is not: for every API.
+"""The rights of docs/authorization.md for every API: a user without one of them is denied, a user with all is not.
 
-Each row of the page's table is a case: a user who may do everything but that. It is refused with the code of the row,
-nothing of what it asked for is done, and no name is told that it may not see. And for each API a user has the rights
+Each row of the page's table is a case: a user who may do everything but that. It gets the error code of the row,
+its request changes nothing, and the response names nothing that it may not see. And for each API a user has the rights
 of its rows, and no more.
 """
 
@@ -42,8 +42,8 @@ def skip_what_is_not_served(api: str) -> None:
         pytest.skip(NOT_SERVED[api])
 
 
-def asked(api: str) -> list[Request]:
-    """The requests of that API that this broker answers if it refuses them."""
+def answered_requests(api: str) -> list[Request]:
+    """Returns the requests of that API that this broker answers if it refuses them."""
     return [
         it for number, it in enumerate(requests_of(api)) if not (brokers.IS_KAFKA and (api, number) in NOT_ANSWERED)
     ]
@@ -51,7 +51,7 @@ def asked(api: str) -> list[Request]:
 
 @attrs.frozen
 class Rights:
-    """A case: the permissions that a user lacks (`row` says which of them decides), or those that it has."""
+    """A case: the permissions that a user lacks (that of `row` decides), or those that it has."""
 
     number: int
     api: str
@@ -66,7 +66,7 @@ class Rights:
 
 @cache
 def _page() -> list[Row]:
-    """Read once: each process of a run does so before its first test."""
+    """Reads the page once: each process of a run does so before its first test."""
     return list(rows())
 
 
@@ -76,7 +76,7 @@ def _rows_of(api: str) -> list[Row]:
 
 
 def _lacking() -> Iterator[tuple[str, tuple[Permission, ...], Row]]:
-    """A row that is only asked if the one above it has denied is reached by lacking both."""
+    """Yields a case for each row. A row that only counts if the one above it denies is reached by lacking both."""
     for api in handlers.REQUESTS:
         above: list[Permission] = []
         for row in _rows_of(api):
@@ -87,7 +87,7 @@ def _lacking() -> Iterator[tuple[str, tuple[Permission, ...], Row]]:
 
 
 def _having() -> Iterator[tuple[str, tuple[Permission, ...]]]:
-    """All rights; and where one will do instead of others, each without the other."""
+    """Yields all rights; and if one will do instead of others, each without the other."""
     for api in handlers.REQUESTS:
         every = [it.permission for it in _rows_of(api)]
         yield api, tuple(every)
@@ -111,7 +111,7 @@ def scene() -> Iterator[Scene]:
         yield running
 
 
-# What is there before the request. Where nothing is said, there is the topic.
+# The state before the request: the topic, unless something else is given.
 PREPARED: dict[str, Callable[[Case], object]] = {
     **dict.fromkeys(
         ("offset_fetch", "list_groups", "delete_groups", "offset_delete", "describe_groups"), Case.commit_offset
@@ -187,7 +187,7 @@ def test_who_lacks_a_right_is_refused_and_nothing_is_done_nor_told(scene: Scene,
     found: set[str] = set()
     left_out = none_told = False
     with scene.connection_of(rights.number) as client:
-        for make, version in asked(rights.api):
+        for make, version in answered_requests(rights.api):
             request = case.request(make)
             before = case.seen()
             asks_in = scene.version(rights.api, version)
@@ -209,7 +209,7 @@ def test_who_lacks_a_right_is_refused_and_nothing_is_done_nor_told(scene: Scene,
                     left_out = left_out or secret in scene.send(scene.admin, request, asks_in)[1]
     assert found == ({row.code} if row.code else set())
     if "left out" in row.denied and "regular expression" not in row.denied:
-        assert left_out, "somebody else is told the name"
+        assert left_out, "another user gets the name"
     assert none_told == (row.denied == "none are told")
 
 

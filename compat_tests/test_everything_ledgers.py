@@ -1,4 +1,4 @@
-"""The judges of everything at once, judged: what they must complain of, and what not."""
+"""The ledgers of everything at once: their complaints, and none without a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a full disk, a disk that fails, and `kwire log repair` leave is right to the last file, says Kafka's tool.
+"""The files after a full disk, a failed disk, and `kwire log repair`: Kafka's tool accepts every one of them.
 
 Kills are in test_sigkill.py, those of a compaction in test_compaction.py, those of a move in test_log_dirs.py.
 """
@@ -86,7 +86,7 @@ class Senders:
 
 
 def assert_all_is_there(bootstrap: str, acknowledged: dict[int, list[bytes]]) -> None:
-    """Each acknowledged record once. What nobody was told of may be there."""
+    """Checks that each acknowledged record is there once. Unacknowledged ones may be there."""
     for partition, values in acknowledged.items():
         found: list[bytes] = []
         deadline = Deadline()

@@ -20,7 +20,7 @@ def _files(folder: Path, ending: str) -> list[Path]:
 
 
 def test_indexes_of_a_running_broker_are_read(restartable_broker: RestartableBroker, java: JavaHost) -> None:
-    """Those of the segment that is being appended to."""
+    """The indexes of the active segment, which is appended to."""
     bootstrap = restartable_broker.bootstrap
     folder = restartable_broker.data_dir / "appended-to-0"
     topics.create(bootstrap, "appended-to")

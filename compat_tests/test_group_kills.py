@@ -3,7 +3,7 @@
 No record is skipped, and in the share group each comes to one end.
 
 `make soak` does the same for longer. KWIRE_GROUPS_SEED repeats the kills of a run that failed, as far as the system's
-scheduling lets them be repeated; KWIRE_GROUPS_KILLS tells how many there are.
+scheduling lets them be repeated; KWIRE_GROUPS_KILLS is their number.
 """
 
 from __future__ import annotations

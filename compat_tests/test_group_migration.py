@@ -46,11 +46,11 @@ class Group:
         self.members.append((opened.__enter__(), opened))
 
     def leave(self) -> None:
-        """The eldest member."""
+        """Closes the eldest member."""
         self.members.pop(0)[1].__exit__(None, None, None)
 
     def settle(self) -> None:
-        """Until each partition has one owner, nobody has too many, and what was sent until then is read."""
+        """Polls until each partition has one owner, no member has too many, and all records sent so far are read."""
         most = -(-self.partitions // len(self.members))
         deadline = Deadline()
         while not shared_out(self._owned(), self.partitions, most=most):
@@ -85,7 +85,7 @@ class Group:
                 consumer.commit(offsets=offsets, asynchronous=True)
 
     def _committed(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
-        """One that is refused because the group is about to change is made up for by the next."""
+        """Records committed offsets. A commit refused because the group is changing is made up for by the next."""
         for it in offsets:
             if error is None and it.error is None:
                 self.committed[it.partition] = max(it.offset, self.committed.get(it.partition, 0))

@@ -1,4 +1,4 @@
-"""Consumer groups that begin on Apache Kafka, go on with kwire on the same files, and then on Apache Kafka again.
+"""Consumer groups that begin on Apache Kafka, continue on kwire with the same files, and then on Apache Kafka again.
 
 Their members stay alive all the time, and must not notice: they keep their ids and partitions. Epochs may grow: each
 broker has another hash of the topics that a group subscribes to.
@@ -72,11 +72,11 @@ class Members:
 def described(bootstrap: str, group: str, *, is_settled: bool = True) -> Any:
     """The members with their partitions, not the epochs, once the group's coordinator has it.
 
-    A group has settled when its members have heard of the epoch that a change of brokers begins. That is never so for
+    A group has settled when its members have got the epoch that a change of brokers begins. That is never so for
     a group whose only member is away.
     """
 
-    def ask() -> Any:
+    def describe() -> Any:
         with RawClient(bootstrap) as client:
             (found,) = client.call(ConsumerGroupDescribeRequest([group]), 1).groups
         if found.error_code or (found.group_state == "Stable") != is_settled:
@@ -92,7 +92,7 @@ def described(bootstrap: str, group: str, *, is_settled: bool = True) -> Any:
             for it in found.members
         }
 
-    return eventually(ask, f"{group} is described")
+    return eventually(describe, f"{group} is described")
 
 
 def take_over(source: Path, target: Path) -> None:

@@ -53,7 +53,7 @@ def test_simple_shares_as_evenly_as_kafkas(java: JavaHost, *, full: bool) -> Non
 
 
 def subscribed(group: GroupSpec, parts: Mapping[str, Assignment]) -> dict[str, Assignment]:
-    """Kafka's leaves members with topics that nobody subscribes to any more; the coordinator takes those away."""
+    """Removes topics without a subscription, which Kafka's assignor leaves to members; the coordinator does so, too."""
     return {
         member_id: {topic: it for topic, it in part.items() if topic in group.members[member_id].topics}
         for member_id, part in parts.items()
@@ -61,7 +61,7 @@ def subscribed(group: GroupSpec, parts: Mapping[str, Assignment]) -> dict[str, A
 
 
 def kept(group: GroupSpec, parts: Mapping[str, Assignment]) -> int:
-    """How many partitions of subscribed topics stay with a member that has them."""
+    """Returns the number of partitions of subscribed topics that stay with a member that has them."""
     return sum(
         len(part.get(topic, frozenset()) & partitions)
         for member_id, part in parts.items()
@@ -71,7 +71,7 @@ def kept(group: GroupSpec, parts: Mapping[str, Assignment]) -> int:
 
 
 def holders(parts: Mapping[str, Assignment]) -> Counter[laws.Partition]:
-    """How many members each partition has."""
+    """Returns the number of members of each partition."""
     return Counter((topic, it) for part in parts.values() for topic in part for it in part[topic])
 
 

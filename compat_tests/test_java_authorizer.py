@@ -33,30 +33,30 @@ class World:
     """The same for the oracle."""
     answers: list[bool] = attrs.field(factory=list)
 
-    def ask(self) -> None:
+    def fill(self) -> None:
         rng = self.rng
         super_users, allows = rng.choice(["", "User:q"]), rng.random() < 0.3
-        self._tell("authorizer", super_users, str(allows).lower())
+        self._add_line("authorizer", super_users, str(allows).lower())
         operations = rng.sample(list(Operation), 4)
         authorizer = StandardAuthorizer(parse_principals(super_users), allows)
         acls = {self._acl([ALL, *operations]) for _ in range(rng.randint(0, 40))}
         authorizer.change(acls, ())
         for it in acls:
-            self._tell("acl", *attrs.astuple(it))
+            self._add_line("acl", *attrs.astuple(it))
         operations += [Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS]
         for _ in range(QUESTIONS):
             who = Requester(rng.choice(PRINCIPALS), rng.choice(HOSTS))
             operation, resource_type = rng.choice(operations), rng.choice(TYPES)
             asked = (who.principal.type, who.principal.name, who.host, operation, resource_type)
             if rng.random() < 0.15:
-                self._tell("asks", *asked)
+                self._add_line("asks", *asked)
                 self.answers.append(authorizer.allows_any(who, operation, resource_type))
             else:
                 name = self._name()
-                self._tell("asks", *asked, name)
+                self._add_line("asks", *asked, name)
                 self.answers.append(authorizer.allows(who, operation, resource_type, name))
 
-    def _tell(self, *fields: str | int) -> None:
+    def _add_line(self, *fields: str | int) -> None:
         self.lines.append("\t".join(it if isinstance(it, str) else str(int(it)) for it in fields))
 
     def _name(self) -> str:
@@ -80,7 +80,7 @@ class World:
 def worlds(count: int) -> Iterator[World]:
     for seed in range(count):
         world = World(random.Random(seed))
-        world.ask()
+        world.fill()
         yield world
 
 

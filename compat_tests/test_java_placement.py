@@ -1,4 +1,4 @@
-"""Where our controller places replicas beside Kafka's own class, for clusters with racks and brokers that are away."""
+"""Our controller's placement of replicas beside Kafka's own class, for clusters with racks and missing brokers."""
 
 from __future__ import annotations
 

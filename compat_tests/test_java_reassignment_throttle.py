@@ -69,7 +69,7 @@ def test_a_throttled_reassignment_goes_on_when_the_limit_is_raised_and_leaves_no
         java.succeed(tools.REASSIGN, *at, *plan, "--execute", "--additional", "--throttle", MUCH)
 
         def is_complete() -> bool:
-            """The tool clears the limits if no broker that it asks knows of a reassignment any more."""
+            """The tool clears the limits if no broker that it calls has a reassignment any more."""
             verified = java.succeed(tools.REASSIGN, *at, *plan, "--verify").out
             return (
                 f"Reassignment of partition {TOPIC}-0 is completed." in verified

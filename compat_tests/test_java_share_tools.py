@@ -38,19 +38,19 @@ class ShareGroups:
         self._at = at
         self.group = group
 
-    def said(self, *arguments: str, tool: str = tools.SHARE_GROUPS) -> list[list[str]]:
-        """The words of each line."""
+    def lines(self, *arguments: str, tool: str = tools.SHARE_GROUPS) -> list[list[str]]:
+        """Runs a tool, and returns the words of each line of its output."""
         return [line.split() for line in self._java.succeed(tool, *self._at, *arguments).lines]
 
     def rows(self, *arguments: str) -> list[list[str]]:
-        """What it says of the group, without the group's name: for `--describe`, and where it changes offsets."""
-        return sorted(it[1:] for it in self.said("--group", self.group, *arguments) if it[0] == self.group)
+        """Returns the rows of the group, without its name: of `--describe`, and of changes of offsets."""
+        return sorted(it[1:] for it in self.lines("--group", self.group, *arguments) if it[0] == self.group)
 
     def listed(self, *arguments: str, tool: str = tools.SHARE_GROUPS) -> list[list[str]]:
-        return [it for it in self.said("--list", *arguments, tool=tool) if it[0] == self.group]
+        return [it for it in self.lines("--list", *arguments, tool=tool) if it[0] == self.group]
 
     def ended(self, *arguments: str) -> str:
-        """All that it says, however it ends."""
+        """Returns all output, whatever the exit code."""
         done = self._java.run(tools.SHARE_GROUPS, *self._at, "--group", self.group, *arguments)
         return done.out + done.err
 
@@ -119,7 +119,7 @@ def test_offsets_of_share_groups_are_reset_and_deleted(broker: Broker, share_gro
     with sharing(broker.bootstrap, share_groups.group, topic) as consumer:
         get(consumer, 10)  # again, from where it was reset to
         assert commit(consumer) == {0: None}
-    assert share_groups.said("--group", share_groups.group, *delete)[-1] == [topic, "Successful"]
+    assert share_groups.lines("--group", share_groups.group, *delete)[-1] == [topic, "Successful"]
     assert "has no offset information" in share_groups.ended("--describe")
     assert "was successful" in share_groups.ended("--delete")
     assert share_groups.listed() == []

@@ -1,6 +1,6 @@
 """Kafka's own tools for groups, on streams groups: kafka-streams-groups, kafka-groups and kafka-consumer-groups.
 
-The member is a test's own, so that its group has offsets and tasks that the test knows.
+The member is a test's own, so that its group has offsets and tasks of the test's choice.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from testkit.raw import topics
 from testkit.raw.streams_members import JOINS, Member, coordinator, endpoint, internal, topology
 from testkit.servers.brokers import Broker
 
-Said = Callable[..., list[list[str]]]
+Lines = Callable[..., list[list[str]]]
 
 
 @pytest.fixture
-def said(broker: Broker, java: JavaHost) -> Said:
+def lines(broker: Broker, java: JavaHost) -> Lines:
     """Runs a tool, which must end with 0, and splits the lines of its output into words."""
 
     def run(*arguments: str, tool: str = tools.STREAMS_GROUPS) -> list[list[str]]:
@@ -68,17 +68,17 @@ def source(member: Member) -> str:
     return part.source_topics[0]
 
 
-def test_streams_groups_are_listed_and_described(said: Said, member: Member) -> None:
+def test_streams_groups_are_listed_and_described(lines: Lines, member: Member) -> None:
     group, topic, epoch = member.group, source(member), str(member.epoch)
 
     def about(*arguments: str) -> list[list[str]]:
         """Rows below the heads of columns."""
-        return [row for row in said("--describe", "--group", group, *arguments) if row[0] == group]
+        return [row for row in lines("--describe", "--group", group, *arguments) if row[0] == group]
 
-    assert [group] in said("--list")
-    assert [group, "Stable"] in said("--list", "--state")
-    assert [group, "Stable"] in said("--list", "--state", "stable,empty")
-    assert [group, "Stable"] not in said("--list", "--state", "Empty")
+    assert [group] in lines("--list")
+    assert [group, "Stable"] in lines("--list", "--state")
+    assert [group, "Stable"] in lines("--list", "--state", "stable,empty")
+    assert [group, "Stable"] not in lines("--list", "--state", "Empty")
     ((*_, state, members),) = about("--state")
     assert (state, members) == ("Stable", "1")
     assert [row[-4:] for row in about("--state", "--verbose")] == [["Stable", epoch, epoch, "1"]]
@@ -94,15 +94,15 @@ def test_streams_groups_are_listed_and_described(said: Said, member: Member) -> 
     assert sorted(offsets) == [[topic, "0", "4", "-", "10", "6"], [topic, "1", "10", "-", "10", "0"]]
 
 
-def test_a_streams_group_is_one_for_all_tools(said: Said, broker: Broker, java: JavaHost, member: Member) -> None:
+def test_a_streams_group_is_one_for_all_tools(lines: Lines, broker: Broker, java: JavaHost, member: Member) -> None:
     group = member.group
     at = ("--bootstrap-server", broker.bootstrap)
     row = [group, "Streams", "streams"]
-    assert row in said("--list", tool=tools.ALL_GROUPS)
-    assert row in said("--list", "--streams", tool=tools.ALL_GROUPS)
-    assert row in said("--list", "--group-type", "streams", "--protocol", "streams", tool=tools.ALL_GROUPS)
+    assert row in lines("--list", tool=tools.ALL_GROUPS)
+    assert row in lines("--list", "--streams", tool=tools.ALL_GROUPS)
+    assert row in lines("--list", "--group-type", "streams", "--protocol", "streams", tool=tools.ALL_GROUPS)
     for other in (("--consumer",), ("--share",), ("--group-type", "classic")):
-        assert row not in said("--list", *other, tool=tools.ALL_GROUPS)
+        assert row not in lines("--list", *other, tool=tools.ALL_GROUPS)
     assert group not in java.succeed(tools.GROUPS, *at, "--list").out
     refused = java.run(tools.GROUPS, *at, "--describe", "--group", group)
     assert f"Group {group} is not a consumer group." in (refused.out + refused.err).replace("'", "")
@@ -112,34 +112,34 @@ def test_a_streams_group_is_one_for_all_tools(said: Said, broker: Broker, java: 
 
 
 def test_offsets_of_streams_groups_are_reset_and_deleted_and_so_are_groups(
-    said: Said, broker: Broker, java: JavaHost, member: Member
+    lines: Lines, broker: Broker, java: JavaHost, member: Member
 ) -> None:
     group, topic = member.group, source(member)
 
-    def told(*arguments: str) -> str:
+    def output(*arguments: str) -> str:
         ended = java.succeed(tools.STREAMS_GROUPS, "--bootstrap-server", broker.bootstrap, "--group", group, *arguments)
         return ended.out + ended.err
 
     def reset(*arguments: str) -> list[list[str]]:
-        """Topic, partition and new offset."""
-        return sorted(row[1:] for row in said("--reset-offsets", "--group", group, *arguments) if row[0] == group)
+        """Returns topic, partition and new offset."""
+        return sorted(row[1:] for row in lines("--reset-offsets", "--group", group, *arguments) if row[0] == group)
 
     one, everything = ("--input-topic", topic), "--all-input-topics"
-    assert "the current state is Stable" in told("--reset-offsets", "--to-earliest", everything, "--execute")
-    assert "GroupNotEmptyException" in told("--delete")
-    assert "GroupSubscribedToTopicException" in told("--delete-offsets", *one)
+    assert "the current state is Stable" in output("--reset-offsets", "--to-earliest", everything, "--execute")
+    assert "GroupNotEmptyException" in output("--delete")
+    assert "GroupSubscribedToTopicException" in output("--delete-offsets", *one)
     member.leave()
     assert reset("--to-offset", "2", *one, "--dry-run") == [[topic, "0", "2"], [topic, "1", "2"]]
     assert reset("--shift-by", "-1", everything, "--execute") == [[topic, "0", "3"], [topic, "1", "9"]]
     assert reset("--to-earliest", "--input-topic", f"{topic}:1", "--execute") == [[topic, "1", "0"]]
     assert reset("--to-current", everything, "--dry-run") == [[topic, "0", "3"], [topic, "1", "0"]]
-    assert [row for row in said("--list", "--state") if row[0] == group] == [[group, "Empty"]]
-    assert [row[-1] for row in said("--delete-offsets", "--group", group, *one) if row[0] == topic] == [
+    assert [row for row in lines("--list", "--state") if row[0] == group] == [[group, "Empty"]]
+    assert [row[-1] for row in lines("--delete-offsets", "--group", group, *one) if row[0] == topic] == [
         "Successful",
         "Successful",
     ]
     internal_topics = {f"{group}-store-changelog", f"{group}-store-repartition"}
     assert internal_topics < topics.names(broker.bootstrap)
-    assert "successful" in told("--delete", "--delete-all-internal-topics")
-    assert [group] not in said("--list")
+    assert "successful" in output("--delete", "--delete-all-internal-topics")
+    assert [group] not in lines("--list")
     eventually(lambda: not internal_topics & topics.names(broker.bootstrap), "its internal topics are gone")

@@ -19,7 +19,7 @@ ROUNDS = 6
 
 
 def kafkas(java: JavaHost, groups: Sequence[TaskGroup]) -> list[dict[str, Tasks]]:
-    """What Kafka's assignor answers."""
+    """Returns the assignments of Kafka's assignor."""
     ended = java.succeed(ORACLE, stdin="".join(map(_question, groups)))
     answers = ended.out.split("assigned\n")
     assert len(answers) == len(groups) + 1, "the oracle has not answered everything"
@@ -55,7 +55,7 @@ def _read(field: str) -> TaskIds:
 
 @attrs.frozen
 class Question:
-    """One round of a group's life, and both answers."""
+    """A round of a group's life, and both answers."""
 
     life: TaskLife
     group: TaskGroup
@@ -63,8 +63,8 @@ class Question:
     kafkas: dict[str, Tasks]
 
 
-def asked(java: JavaHost, count: int) -> Iterator[Question]:
-    """Round by round; both begin each with the same assignment, which was ours or Kafka's in turn."""
+def questions(java: JavaHost, count: int) -> Iterator[Question]:
+    """Yields questions round by round; both begin each with the same assignment, which was ours or Kafka's in turn."""
     lives = [TaskLife(seed, large=seed % 3 == 0) for seed in range(count)]
     groups = [it.group() for it in lives]
     for turn in range(ROUNDS):
@@ -77,7 +77,7 @@ def asked(java: JavaHost, count: int) -> Iterator[Question]:
 
 @small_and_full
 def test_active_tasks_are_as_balanced_as_kafkas_and_move_no_more(java: JavaHost, *, full: bool) -> None:
-    for question in asked(java, FULL if full else SMALL):
+    for question in questions(java, FULL if full else SMALL):
         ours, theirs = (task_laws.squares(task_laws.active_loads(it)) for it in (question.ours, question.kafkas))
         assert ours <= theirs, question.life
         if ours == theirs:
@@ -87,12 +87,12 @@ def test_active_tasks_are_as_balanced_as_kafkas_and_move_no_more(java: JavaHost,
 
 @small_and_full
 def test_standbys_are_as_many_as_kafkas_and_on_the_whole_better_placed(java: JavaHost, *, full: bool) -> None:
-    """Where active tasks are decides how even all loads can be. With the same ones, ours are never less even.
+    """The members of active tasks limit how even all loads can be. With the same ones, ours are never less even.
 
     With others they sometimes are: Kafka's choice of active tasks happens to leave more room now and then.
     """
     better = worse = our_restored = kafkas_restored = 0
-    for question in asked(java, FULL if full else SMALL):
+    for question in questions(java, FULL if full else SMALL):
         our_standbys, kafkas_standbys = (task_laws.standbys(it) for it in (question.ours, question.kafkas))
         assert sum(map(len, our_standbys.values())) >= sum(map(len, kafkas_standbys.values())), question.life
         ours, theirs = (task_laws.squares(task_laws.loads(it)) for it in (question.ours, question.kafkas))
@@ -107,5 +107,5 @@ def test_standbys_are_as_many_as_kafkas_and_on_the_whole_better_placed(java: Jav
 
 
 def test_kafkas_assignor_may_leave_a_member_with_two_tasks_less(java: JavaHost) -> None:
-    counts = [task_laws.active_loads(question.kafkas).values() for question in asked(java, SMALL)]
+    counts = [task_laws.active_loads(question.kafkas).values() for question in questions(java, SMALL)]
     assert any(max(it) - min(it) >= 2 for it in counts)

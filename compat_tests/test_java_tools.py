@@ -163,14 +163,14 @@ def test_consumer_groups_are_listed_described_reset_and_deleted(
     fill(broker.bootstrap, topic, numbered(10))
     group, classic = unique("modern"), unique("classic")
 
-    def said(*arguments: str, tool: str = tools.GROUPS) -> list[list[str]]:
+    def lines(*arguments: str, tool: str = tools.GROUPS) -> list[list[str]]:
         return [line.split() for line in java.succeed(tool, *at, *arguments).lines]
 
     def about(*arguments: str) -> list[str]:
-        return said("--group", group, *arguments)[-1]
+        return lines("--group", group, *arguments)[-1]
 
     def listed(*arguments: str, tool: str = tools.GROUPS) -> list[list[str]]:
-        return [row for row in said("--list", *arguments, tool=tool) if row[0] in (group, classic)]
+        return [row for row in lines("--list", *arguments, tool=tool) if row[0] in (group, classic)]
 
     config = {"group.id": group, "group.protocol": CONSUMER, "client.id": "a-client"}
     with (

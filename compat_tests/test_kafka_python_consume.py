@@ -1,4 +1,4 @@
-"""Consuming with kafka-python without a group: where it starts, how it moves, and what it is given at a time."""
+"""Consuming with kafka-python without a group: where it starts, how it seeks, and how much it gets at a time."""
 
 from __future__ import annotations
 

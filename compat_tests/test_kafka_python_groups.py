@@ -1,6 +1,6 @@
-"""Groups with kafka-python, as every client must find them, and what only this client shows.
+"""Groups with kafka-python, as every client must find them, and cases of this client alone.
 
-2.2 knows neither static members nor cooperative ones: test_newer_kafka_python.py has them.
+2.2 has neither static members nor cooperative ones: test_newer_kafka_python.py has them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""kcat, where it is installed (Debian and Ubuntu: package kcat). Without it these tests are missing, and say so."""
+"""kcat, where it is installed (Debian and Ubuntu: package kcat). Without it these tests are skipped."""
 
 from __future__ import annotations
 

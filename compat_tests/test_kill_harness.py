@@ -1,4 +1,4 @@
-"""The loop of the kills: laps, plans, what a failure says, and what is told of it on the way. Nobody is killed."""
+"""The loop of the kills: laps, plans, progress, and the text of a failure. No process is killed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ WAYS = ("an arrow", "a bow", "a club")
 class Account(harness.Account):
     @property
     def outcome(self) -> str:
-        return "nobody was hurt"
+        return "nothing lost"
 
 
 @attrs.define(eq=False)
 class Play(Scenario[Account]):
-    """Each kill is only written down."""
+    """A scenario that only records its kills."""
 
     kills_in_lap: int | None = 4
     then: Callable[[Lap], None] = lambda lap: None
@@ -47,7 +47,7 @@ def test_kills_are_counted_and_shared_out_among_laps() -> None:
     assert [len(lap) for lap in play.laps] == [4, 4, 2]
     assert seen == list(range(1, 11))
     assert str(account).startswith("10 kills (")
-    assert str(account).endswith("); nobody was hurt")
+    assert str(account).endswith("); nothing lost")
 
 
 def test_a_scenario_without_laps_has_one() -> None:

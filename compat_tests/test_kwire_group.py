@@ -1,4 +1,4 @@
-"""`kwire group`: what it shows is what Kafka's own tool shows, and what it changes is changed for clients."""
+"""`kwire group`: it shows what Kafka's own tool shows, and its changes take effect for clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Groups = Callable[..., str]
 
 @pytest.fixture
 def run(broker: Broker) -> Groups:
-    """Runs a subcommand, which must end with `code`, and returns what it told."""
+    """Runs a subcommand, which must end with `code`, and returns its output."""
 
     def run(*arguments: str, code: int = 0) -> str:
         ran = kwire("group", *arguments, "--bootstrap-server", broker.bootstrap)

@@ -27,7 +27,7 @@ Txn = Callable[..., str]
 
 @pytest.fixture
 def txn(broker: Broker) -> Txn:
-    """Runs a subcommand, which must end with `code`, and returns what it told."""
+    """Runs a subcommand, which must end with `code`, and returns its output."""
 
     def run(*arguments: str, code: int = 0) -> str:
         ran = kwire("txn", *arguments, "--bootstrap-server", broker.bootstrap)

@@ -1,4 +1,4 @@
-"""What only the third generation of kafka-python can ask: most of the admin protocol, and static members.
+"""Features of the third generation of kafka-python alone: most of the admin protocol, and static members.
 
 Not named test_kafka_python_*, since those files are also run with the second generation.
 """

@@ -1,8 +1,8 @@
-"""A partition's folder moves from kwire to Apache Kafka, and from Apache Kafka to kwire, as storage/README.md says.
+"""A partition's folder moves from kwire to Apache Kafka, and from Apache Kafka to kwire, as in storage/README.md.
 
-Both brokers listen on one port in turn, so that the clients of the one go on with the other. What a partition is worth
-is asked before and after in the same way: every record with its key, headers and timestamp, where each point in time
-and each leader epoch begins, what a reader of committed records sees. Then a producer goes on where it was.
+Both brokers listen on one port in turn, so that the clients of the one continue with the other. The partition's
+content is compared before and after: every record with its key, headers and timestamp, the offsets at which points in
+time and leader epochs begin, and the records that a reader of committed data gets. Then a producer continues.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def move(source: Path, target: Path) -> None:
 
 @attrs.define
 class Seen:
-    """What clients see of the partition."""
+    """The partition as clients see it."""
 
     rows: list[Row]
     committed: list[int]
@@ -120,7 +120,7 @@ def watermarks(bootstrap: str) -> tuple[int, int]:
 
 
 def read(bootstrap: str, low: int, high: int, isolation: str) -> list[Message]:
-    """Every record up to the end; with transactions some offsets are markers, and the end is told by the position."""
+    """Returns every record up to the end; some offsets of transactions are markers, so the position shows the end."""
     found: list[Message] = []
     deadline = Deadline()
     with reading(bootstrap, TOPIC, **{"isolation.level": isolation, "check.crcs": True}) as consumer:
@@ -179,7 +179,7 @@ def fill(bootstrap: str) -> None:
 
 
 def transact(bootstrap: str) -> None:
-    """Six transactions, every other one aborted, in turn with records of nobody's."""
+    """Writes six transactions, every other one aborted, in turn with records outside of transactions."""
     for number in range(6):
         with producing(bootstrap, **{"transactional.id": f"id-{number}"}) as producer:
             producer.init_transactions(20)
@@ -196,7 +196,7 @@ def transact(bootstrap: str) -> None:
 
 
 def prepare(bootstrap: str, stack: ExitStack) -> tuple[Producer, int, Seen]:
-    """The last that goes into the partition: a producer that will go on, and one that is played by hand."""
+    """Writes the last records: of a producer that will continue, and of raw requests."""
     config = {"enable.idempotence": True, "compression.type": "lz4", "retry.backoff.ms": 20}
     going_on = stack.enter_context(producing(bootstrap, **config))
     send_all(going_on, TOPIC, [b"before %d" % number for number in range(100)], partition=0)
@@ -207,7 +207,7 @@ def prepare(bootstrap: str, stack: ExitStack) -> tuple[Producer, int, Seen]:
 
 
 def sealed(folder: Path) -> dict[str, tuple[int, int]]:
-    """Size and time of change of every log and index whose segment is not the last."""
+    """Returns size and time of change of every log and index whose segment is not the last."""
     last = max(path.stem for path in folder.glob("*.log"))
     files = [path for path in folder.iterdir() if re.fullmatch(r"\d{20}", path.stem) and path.stem != last]
     return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in files if path.suffix != ".snapshot"}
@@ -310,7 +310,7 @@ def test_an_idempotent_producer_goes_on(moved: Move) -> None:
 
 
 def test_a_java_group_reads_all_of_it_and_goes_on_where_it_committed(moved: Move, java: JavaHost) -> None:
-    """What it commits holds a leader epoch, which it brings with it the next time."""
+    """Its commits have a leader epoch, which it sends with its next requests."""
     count = len(read(moved.bootstrap, TRIMMED_TO, watermarks(moved.bootstrap)[1], "read_uncommitted"))
     for expected in (count, 1):
         said = java.succeed(

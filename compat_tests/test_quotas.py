@@ -1,4 +1,4 @@
-"""Client quotas: who has which, and what it means to exceed one. The clients of other tests have other names."""
+"""Client quotas: their entities, and the throttling of clients that exceed one. Other tests use other client names."""
 
 from __future__ import annotations
 
@@ -241,15 +241,15 @@ def test_kafkas_tool_sets_describes_and_removes_quotas(
         named += ["--entity-type", kind, "--entity-name", "10.99.99.3" if kind == "ips" else unique(kind)]
     java.succeed(tools.CONFIGS, *at, *named, "--alter", "--add-config", config)
 
-    def says() -> str:
+    def output() -> str:
         return java.succeed(tools.CONFIGS, *at, *named, "--describe").out
 
     key, _, value = config.split(",")[0].partition("=")
-    shown = eventually(lambda: told_of if f"{key}={float(value)}" in (told_of := says()) else "", "it is described")
+    shown = eventually(lambda: told_of if f"{key}={float(value)}" in (told_of := output()) else "", "it is described")
     assert f"{told} '{named[-1]}'" in shown
     removed = ",".join(it.partition("=")[0] for it in config.split(","))
     java.succeed(tools.CONFIGS, *at, *named, "--alter", "--delete-config", removed)
-    eventually(lambda: key not in says(), "it is removed")
+    eventually(lambda: key not in output(), "it is removed")
 
 
 def produce(topic: str, size: int, acks: int = 1) -> ProduceRequest:
@@ -258,7 +258,7 @@ def produce(topic: str, size: int, acks: int = 1) -> ProduceRequest:
 
 
 def fetch(topic: str, offset: int) -> FetchRequest:
-    """One batch with a record of 60,000 bytes."""
+    """Returns a Fetch of one batch with a record of 60,000 bytes."""
     partition = FetchPartition(0, -1, offset, partition_max_bytes=60_100)
     return FetchRequest(
         max_wait_ms=500, min_bytes=1, max_bytes=1 << 20, topics=[FetchTopic(topic, partitions=[partition])]
@@ -321,7 +321,7 @@ def test_who_creates_and_deletes_too_many_partitions_is_refused_in_new_versions_
     quota([("client-id", name)], MUTATIONS, 1.0)
 
     def connected() -> RawClient:
-        """One that does not pause."""
+        """Returns a client that does not pause."""
         return RawClient(broker.bootstrap, client_id=name)
 
     with connected() as first, connected() as second, connected() as third, connected() as fourth:

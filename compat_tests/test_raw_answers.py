@@ -1,4 +1,4 @@
-"""What requests are answered that clients hardly ever send, or never: wrong ones, and the small print of right ones."""
+"""Responses to requests that clients hardly ever send, or never: wrong ones, and the small print of right ones."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def client(broker: Broker) -> Iterator[RawClient]:
 
 @pytest.fixture
 def new_topic(client: RawClient, new_topic: Callable[..., str]) -> Callable[..., str]:
-    """Apache Kafka leads a partition in its metadata a little before it does so in fact; clients ask again."""
+    """Creates a topic. Apache Kafka leads a partition in its metadata a little before it serves it; clients retry."""
 
     def create(*, partitions: int = 1, config: dict[str, str] | None = None) -> str:
         name = new_topic(partitions=partitions, config=config)
@@ -281,15 +281,15 @@ def fetch_once(
 def test_aborted_transactions_are_null_for_a_partition_that_cannot_be_read(
     client: RawClient, topic: str, isolation_level: int
 ) -> None:
-    def told(topic: str, **wrong: int) -> tuple[int, object]:
+    def fetched(topic: str, **wrong: int) -> tuple[int, object]:
         answer = fetch_once(client, topic, 12, isolation_level=isolation_level, **wrong)
         return answer.error_code, answer.aborted_transactions
 
-    assert told(topic) == (E.NONE, [] if isolation_level else None)
-    assert told(topic, offset=9) == (E.OFFSET_OUT_OF_RANGE, None)
-    assert told(topic, leader_epoch=5) == (E.UNKNOWN_LEADER_EPOCH, None)
-    assert told(NO_SUCH_TOPIC) == (E.UNKNOWN_TOPIC_OR_PARTITION, [])
-    assert told("") == (E.UNKNOWN_TOPIC_OR_PARTITION, [])
+    assert fetched(topic) == (E.NONE, [] if isolation_level else None)
+    assert fetched(topic, offset=9) == (E.OFFSET_OUT_OF_RANGE, None)
+    assert fetched(topic, leader_epoch=5) == (E.UNKNOWN_LEADER_EPOCH, None)
+    assert fetched(NO_SUCH_TOPIC) == (E.UNKNOWN_TOPIC_OR_PARTITION, [])
+    assert fetched("") == (E.UNKNOWN_TOPIC_OR_PARTITION, [])
 
 
 @pytest.mark.parametrize("replica_id", [NODE, NOBODY])
@@ -343,12 +343,12 @@ def test_a_topic_is_unknown_to_the_request_that_creates_it(
 ) -> None:
     name = unique("topic")
 
-    def ask() -> tuple[int, int]:
+    def found() -> tuple[int, int]:
         (topic,) = client.call(MetadataRequest([MetadataRequestTopic(name=name)]), version).topics
         return topic.error_code, len(topic.partitions)
 
-    assert ask() == (E.UNKNOWN_TOPIC_OR_PARTITION, 0)
-    eventually(lambda: ask() == (E.NONE, 1), f"{name} is created")
+    assert found() == (E.UNKNOWN_TOPIC_OR_PARTITION, 0)
+    eventually(lambda: found() == (E.NONE, 1), f"{name} is created")
 
 
 def test_some_names_are_never_created(client: RawClient) -> None:

@@ -1,4 +1,4 @@
-"""What the APIs of classic groups answer, and what they answer when they refuse: each field, not only the error.
+"""Responses of the APIs of classic groups, accepted and refused: each field, not only the error.
 
 Whether a refused JoinGroup repeats the member id depends on where the request is refused. The coordinator repeats it
 when it has checked the request against a classic group. If the group is of another kind, or there is no coordinator,
@@ -83,7 +83,7 @@ def join(client: RawClient, version: int, group: str, **more: Any) -> JoinGroupR
 
 
 def refusal(answer: JoinGroupResponse, version: int) -> tuple[ErrorCode, str]:
-    """The error and the member id of an answer that says nothing else."""
+    """Returns the error and the member id of an answer without other values."""
     no_protocol = None if version >= FIRST_JOIN_WITH_NULL_PROTOCOL else ""
     others = (answer.generation_id, answer.protocol_type, answer.protocol_name, answer.leader, answer.members)
     assert others == (-1, None, no_protocol, "", [])
@@ -92,7 +92,7 @@ def refusal(answer: JoinGroupResponse, version: int) -> tuple[ErrorCode, str]:
 
 
 def consumer_heartbeat(client: RawClient, group: str, member: str, epoch: int, instance: str | None = None) -> None:
-    """Of a member of the consumer protocol."""
+    """Sends a heartbeat of a member of the consumer protocol."""
     request = ConsumerGroupHeartbeatRequest(
         group_id=group,
         member_id=member,
@@ -257,7 +257,7 @@ def sync(client: RawClient, version: int, group: str, generation: int, member: s
 
 
 def sync_error(answer: SyncGroupResponse) -> ErrorCode:
-    """The error of an answer that says nothing else."""
+    """Returns the error of an answer without other values."""
     assert (answer.protocol_type, answer.protocol_name, answer.assignment) == (None, None, b"")
     return ErrorCode(answer.error_code)
 

@@ -1,10 +1,10 @@
-"""What ConsumerGroupHeartbeat and the other APIs of groups answer about consumer groups (KIP-848), right and wrong.
+"""ConsumerGroupHeartbeat and the other APIs of groups for consumer groups (KIP-848): requests right and wrong.
 
 Where kwire and Apache Kafka differ on purpose:
 
 * Apache Kafka matches regular expressions on another thread, so a member learns of its topics with a later heartbeat.
 * Both quote names in messages in their own ways, and explain bad expressions in the words of their libraries. kwire
-  refuses very long expressions, and says why a protocol is turned off.
+  refuses very long expressions, and gives the reason if a protocol is turned off.
 * A static member that joins again with its own member id, because the answer was lost, is UNRELEASED_INSTANCE_ID in
   Apache Kafka until its session ends. kwire takes it back.
 * In a group whose members all use the classic protocol (the last other one left, and the policy keeps it a consumer
@@ -68,7 +68,7 @@ def client(broker: Broker) -> Iterator[RawClient]:
 
 @pytest.fixture
 def new_topic(client: RawClient, new_topic: Callable[..., str]) -> Callable[..., str]:
-    """In Apache Kafka, a coordinator hears of a topic a little later than the broker that it is on."""
+    """Creates a topic. In Apache Kafka, a coordinator gets it a little later than the broker that it is on."""
 
     def create(*, partitions: int = 1) -> str:
         name = new_topic(partitions=partitions)
@@ -110,7 +110,7 @@ def owned(topic: Uuid, *partitions: int) -> list[ConsumerGroupHeartbeatRequestTo
 
 
 def assigned(answer: ConsumerGroupHeartbeatResponse) -> list[int] | None:
-    """Of the one topic there is; None if the answer does not say."""
+    """Returns the assigned partitions of the one topic; None if the answer has no assignment."""
     assert answer.error_code == E.NONE, answer
     if answer.assignment is None:
         return None
@@ -349,7 +349,7 @@ def test_what_a_member_has_still_to_give_up_is_described_as_its_own(client: RawC
     assert len(kept) == 2
 
     def of(name: str) -> tuple[list[int], list[int]]:
-        """What a member has, and what it is to have."""
+        """Returns the partitions of a member, and those of its target assignment."""
         member = next(it for it in described(client, group).members if it.member_id == name)
         both = (member.assignment.topic_partitions, member.target_assignment.topic_partitions)
         has, target = ([partition for it in parts for partition in it.partitions] for parts in both)

@@ -26,23 +26,25 @@ def client(broker: Broker) -> Iterator[RawClient]:
         wait_for_level(connected, 2)
 
 
-def ask(client: RawClient, version: int) -> ApiVersionsResponse:
+def api_versions(client: RawClient, version: int) -> ApiVersionsResponse:
     answer: ApiVersionsResponse = client.call(ApiVersionsRequest("tests", "1.0"), version)
     return answer
 
 
 def supported(client: RawClient, version: int) -> dict[str, tuple[int, int]]:
-    return {it.name: (it.min_version, it.max_version) for it in ask(client, version).supported_features}
+    return {it.name: (it.min_version, it.max_version) for it in api_versions(client, version).supported_features}
 
 
 def finalized(client: RawClient, version: int) -> dict[str, tuple[int, int]]:
-    return {it.name: (it.min_version_level, it.max_version_level) for it in ask(client, version).finalized_features}
+    return {
+        it.name: (it.min_version_level, it.max_version_level) for it in api_versions(client, version).finalized_features
+    }
 
 
 def update(
     client: RawClient, *updates: tuple[str, int, int], version: int = 2, validate_only: bool = False
 ) -> UpdateFeaturesResponse:
-    """Updates are (feature, level, upgrade type)."""
+    """Updates features, each given as (feature, level, upgrade type)."""
     keys = [FeatureUpdateKey(name, level, upgrade_type=kind) for name, level, kind in updates]
     request = UpdateFeaturesRequest(10_000, keys, validate_only)
     answer: UpdateFeaturesResponse = client.call(request, version)
@@ -50,7 +52,7 @@ def update(
 
 
 def wait_for_level(client: RawClient, level: int) -> None:
-    """Until a broker that is not its own controller knows of it."""
+    """Waits for the level: a broker that is not its own controller has it a moment later."""
     wanted = (level, level) if level else None
     eventually(lambda: finalized(client, 4).get(TRANSACTION) == wanted, f"level {level}")
 
@@ -65,7 +67,7 @@ def test_a_feature_that_can_be_off_is_supported_for_clients_that_can_read_it(cli
 def test_every_client_is_told_what_is_finalized(client: RawClient, version: int) -> None:
     told = finalized(client, version)
     assert (told[METADATA], told[TRANSACTION]) == ((30, 30), (2, 2))
-    assert ask(client, version).finalized_features_epoch > 0
+    assert api_versions(client, version).finalized_features_epoch > 0
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -109,13 +111,13 @@ def test_metadata_version_does_not_go_down(client: RawClient, kind: int) -> None
 def test_a_downgrade_goes_down_to_nothing_and_not_up(client: RawClient, kind: int) -> None:
     assert update(client, (TRANSACTION, 2, kind)).error_code == E.NONE
     assert update(client, (TRANSACTION, 1, kind), validate_only=True).error_code == E.NONE
-    epoch = ask(client, 4).finalized_features_epoch
+    epoch = api_versions(client, 4).finalized_features_epoch
     others = {name: levels for name, levels in finalized(client, 4).items() if name != TRANSACTION}
     for level in (1, 0):
         assert update(client, (TRANSACTION, level, kind)).error_code == E.NONE
         wait_for_level(client, level)
         assert finalized(client, 4) == others | ({TRANSACTION: (level, level)} if level else {})
-    assert ask(client, 4).finalized_features_epoch > epoch
+    assert api_versions(client, 4).finalized_features_epoch > epoch
     assert (finalized(client, 3), supported(client, 4)[TRANSACTION]) == (others, (0, 2))
     assert update(client, (TRANSACTION, 1, kind)).error_code == E.INVALID_UPDATE_VERSION
     assert update(client, (TRANSACTION, 1, UPGRADE)).error_code == E.NONE

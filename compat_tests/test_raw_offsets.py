@@ -1,6 +1,6 @@
-"""What OffsetCommit, OffsetFetch, OffsetDelete and TxnOffsetCommit answer about a group without members.
+"""OffsetCommit, OffsetFetch, OffsetDelete and TxnOffsetCommit for a group without members.
 
-Those of members stand beside the other requests of their kind of group.
+The modules of each kind of group have the requests of members.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def topic(new_topic: Callable[..., str]) -> str:
 
 
 def refs(client: RawClient, topic: str, *, by_id: bool) -> tuple[Ref, Ref]:
-    """Of the topic, and of one that there is not."""
+    """Returns the topic's reference, and that of a topic that does not exist."""
     return (topic_id(client, topic), NO_SUCH_ID) if by_id else (topic, NO_SUCH_TOPIC)
 
 
@@ -87,7 +87,7 @@ def named(ref: Ref) -> dict[str, Any]:
 
 
 def errors(answer: Any) -> dict[tuple[Ref, int], ErrorCode]:
-    """Of each partition; no topic may be there twice."""
+    """Returns the error of each partition; no topic may be there twice."""
     found = {topic.name or topic.topic_id: topic.partitions for topic in answer.topics}
     assert len(found) == len(answer.topics)
     return {(ref, it.partition_index): E(it.error_code) for ref, partitions in found.items() for it in partitions}
@@ -134,7 +134,7 @@ def fetch(
     *,
     require_stable: bool = False,
 ) -> dict[tuple[Ref, int], Any]:
-    """What is answered of each partition; of all that have an offset if `wanted` is None."""
+    """Returns the answer for each partition; for all that have an offset if `wanted` is None."""
     if version >= FIRST_FETCH_OF_GROUPS:
         topics = wanted and [OffsetFetchRequestTopics(**named(it), partition_indexes=[*wanted[it]]) for it in wanted]
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)])
@@ -166,7 +166,7 @@ def test_offsets_are_fetched_as_they_were_committed(
     t, missing = refs(client, topic, by_id=by_id)
     nothing = (-1, "", -1)
 
-    def told(group: str) -> dict[tuple[Ref, int], tuple[Any, ...]]:
+    def offsets(group: str) -> dict[tuple[Ref, int], tuple[Any, ...]]:
         found = fetch(client, version, group, {t: [0, 1], missing: [0, 1]})
         return {
             key: (it.error_code, it.committed_offset, it.metadata, it.committed_leader_epoch)
@@ -175,8 +175,8 @@ def test_offsets_are_fetched_as_they_were_committed(
 
     nowhere = {(missing, index): (E.UNKNOWN_TOPIC_ID if by_id else E.NONE, *nothing) for index in (0, 1)}
     there = (E.NONE, 7, "note", 3 if version >= 5 else -1)
-    assert told(group) == {(t, 0): there, (t, 1): (E.NONE, *nothing), **nowhere}
-    assert told(unused) == {(t, 0): (E.NONE, *nothing), (t, 1): (E.NONE, *nothing), **nowhere}
+    assert offsets(group) == {(t, 0): there, (t, 1): (E.NONE, *nothing), **nowhere}
+    assert offsets(unused) == {(t, 0): (E.NONE, *nothing), (t, 1): (E.NONE, *nothing), **nowhere}
     if version >= 2:
         assert list(fetch(client, version, group, None)) == [(t, 0)]
         assert fetch(client, version, unused, None) == {}

@@ -93,7 +93,7 @@ class Sharing:
         assert answer.error_code == E.NONE
 
     def configure(self, **values: str) -> None:
-        """Alters the group's configurations, and waits until the leader knows them."""
+        """Alters the group's configurations, and waits until the leader has them."""
         client, wanted = self.client(), {name.replace("_", "."): value for name, value in values.items()}
         configs = [AlterableConfig(name, value) for name, value in wanted.items()]
         request = AlterConfigsRequest([AlterConfigsResource(GROUP_RESOURCE, self.state.group, configs)])
@@ -149,7 +149,7 @@ def test_records_are_acquired_and_acknowledged(sharing: Sharing, version: int) -
     assert member.get() == [(1, 1, 2)]
 
 
-def test_a_record_that_a_member_has_is_nobody_elses(sharing: Sharing) -> None:
+def test_a_record_that_a_member_has_goes_to_no_other_member(sharing: Sharing) -> None:
     sharing.produce(b"a")
     first, second = sharing.member("a"), sharing.member("b")
     assert first.get() == [(0, 0, 1)]

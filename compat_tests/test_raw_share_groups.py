@@ -1,4 +1,4 @@
-"""The coordinator of share groups (KIP-932), asked as a member and as an administrator ask it."""
+"""The coordinator of share groups (KIP-932) over the requests of members and administrators."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ INVALID_MEMBER_ID = None if brokers.IS_KAFKA else "Invalid member id in the requ
 
 @attrs.define(eq=False)
 class Member:
-    """`assigned` is what it was told last: topic names and partitions."""
+    """A member of a share group. `assigned` is its last assignment: topic ids and partitions."""
 
     client: RawClient
     group: str
@@ -77,7 +77,7 @@ class Member:
         return self.send(JOINING, list(topic_names))
 
     def settle(self, partitions: int) -> None:
-        """Until it has so many partitions. Each heartbeat has its group's assignment interval of 1 s to pass."""
+        """Sends heartbeats until it has so many partitions. The group's assignment interval is 1 s."""
 
         def has_them() -> bool:
             assert self.send().error_code == E.NONE
@@ -94,7 +94,7 @@ def client(broker: Broker) -> Iterator[RawClient]:
 
 @pytest.fixture
 def group(group: str, client: RawClient) -> str:
-    """A group that nobody has used, whose coordinator answers."""
+    """The name of an unused group whose coordinator answers."""
     passing = (E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR)
     eventually(lambda: describe(client, group).error_code not in passing, "a coordinator")
     return group
@@ -123,7 +123,7 @@ def alter(client: RawClient, group: str, offsets: dict[str, dict[int, int]]) -> 
 
 
 def make_group(client: RawClient, group: str, topic: str) -> None:
-    """By an alteration, when the coordinator knows the topic: that of Apache Kafka may hear of a new one later."""
+    """Creates a group by altering offsets, once the coordinator has the topic: Apache Kafka's may get it later."""
     made = {(topic, 0): E.NONE}
     eventually(lambda: errors(alter(client, group, {topic: {0: 0}})) == made, "a group with offsets")
 

@@ -1,4 +1,4 @@
-"""The share coordinator (KIP-932), asked as brokers ask it."""
+"""The share coordinator (KIP-932) over the requests that brokers send."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ INT64_MAX, INT32_MAX = 2**63 - 1, 2**31 - 1
 
 @pytest.fixture
 def state(broker: Broker, unique: Callable[[str], str], topic: str) -> Iterator[SharePartition]:
-    """A share-partition that nobody has initialized."""
+    """A share-partition that is not initialized."""
     with share_partition(broker.bootstrap, unique("group"), topic) as connected:
         yield connected
 

@@ -1,11 +1,11 @@
-"""What StreamsGroupHeartbeat and the other APIs of groups answer about streams groups (KIP-1071), right and wrong.
+"""StreamsGroupHeartbeat and the other APIs of groups for streams groups (KIP-1071): requests right and wrong.
 
 Where kwire and Apache Kafka differ on purpose:
 
-* Apache Kafka answers UNKNOWN_SERVER_ERROR to topologies that it stumbles over. kwire says what is wrong with them.
-* Apache Kafka creates internal topics after the response, and says why that failed with a later heartbeat.
+* Apache Kafka answers UNKNOWN_SERVER_ERROR to topologies that it cannot handle. kwire reports what is wrong with them.
+* Apache Kafka creates internal topics after the response, and reports a failure with a later heartbeat.
 * Apache Kafka answers UNKNOWN_SERVER_ERROR to a member with an endpoint while a source topic is missing.
-* Apache Kafka lists groups in the state NotReady only to those who ask for "not_ready".
+* Apache Kafka lists groups in the state NotReady only for the filter "not_ready".
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def new_member(client: RawClient, group: str, topic: str) -> Callable[[str], Mem
 
 @pytest.fixture
 def member(new_member: Callable[[str], Member]) -> Member:
-    """One that has not joined yet."""
+    """A member that has not joined yet."""
     return new_member("a")
 
 
@@ -693,7 +693,7 @@ def test_an_internal_topic_that_exists_has_the_number_of_partitions_that_it_need
 
 
 def own_configs(client: RawClient, name: str) -> dict[str, str | None]:
-    """Those that were set for the topic."""
+    """Returns the configurations that were set for the topic."""
     found = configs.described(client, configs.TOPIC, name)
     return {key: it.value for key, it in found.items() if any(its.source == 1 for its in it.synonyms)}
 
@@ -759,7 +759,7 @@ def test_members_are_told_why_an_internal_topic_was_not_created(
     member = Member(client, group, "a", topology(topic, state_changelog_topics=[internal(changelog, **bad)]))
     member.join()
 
-    def is_told() -> bool:
+    def has_reason() -> bool:
         ((status, detail),) = member.statuses
         assert status == NO_INTERNAL
         assert unquoted(detail).startswith(f"Internal topics are missing: {changelog}")
@@ -768,15 +768,15 @@ def test_members_are_told_why_an_internal_topic_was_not_created(
         member.beat()
         return why.startswith(f"{changelog} (") and reason in why
 
-    eventually(is_told, "the reason")
+    eventually(has_reason, "the reason")
     assert member.active == {}
 
 
-# Where other instances of the application can be asked
+# The endpoints of other instances of the application
 
 
 def endpoints(answer: StreamsGroupHeartbeatResponse) -> dict[tuple[str, int], tuple[dict[str, list[int]], ...]] | None:
-    """Active and standby partitions of topics, by host and port; None if the response does not tell."""
+    """Returns active and standby partitions of topics, by host and port; None if the response has none."""
     if answer.partitions_by_user_endpoint is None:
         return None
     return {

@@ -1,9 +1,9 @@
-"""Topologies that members of streams groups describe (KIP-1331): what is asked for, stored, refused and shown.
+"""Topologies that members of streams groups describe (KIP-1331): requested, stored, refused and shown.
 
 Where kwire and Apache Kafka 4.4 differ on purpose:
 
-* After a restart kwire asks again for what it had in memory. Apache Kafka goes by the record that says that it is
-  stored, so its in-memory plugin has nothing to show until the group is deleted.
+* After a restart kwire requests again what it had in memory. Apache Kafka goes by its record of a stored description,
+  so its in-memory plugin has nothing to show until the group is deleted.
 * kwire stores descriptions of up to 1 MiB, and 64 MiB of them.
 """
 
@@ -238,7 +238,7 @@ def test_a_classic_group_takes_the_place_of_an_empty_one(member: Member) -> None
 
 
 def test_offsets_of_tasks_are_taken(member: Member) -> None:
-    """From v1 on. Nobody has to ask for them, and they are described."""
+    """From v1 on members report them unsolicited, and they are described."""
     member.confirm(task_offsets=[TaskOffset("0", 0, 17)], task_end_offsets=[TaskOffset("0", 0, 18)])
     answer = member.beat()
     assert (answer.acceptable_recovery_lag_legacy, answer.task_offset_interval_ms) == (0, 60_000)

@@ -1,4 +1,4 @@
-"""The small print of transactions: what requests are answered that clients send late, twice, or never."""
+"""The small print of transactions: responses to requests that clients send late, twice, or never."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _VARIES = (r"cluster \S+,", r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 @attrs.frozen
 class Step:
-    """One command at a prompt, with the lines that the page shows below it."""
+    """A command at a prompt, with the lines that the page shows below it."""
 
     prompt: str
     command: str

@@ -1,7 +1,7 @@
-"""An authentication lasts a while where the broker says so; then a client authenticates again in the same connection.
+"""Reauthentication: with connections.max.reauth.ms, a client authenticates again in the same connection in time.
 
-Clients that know of this (KIP-368) go on in it. aiokafka does not: the broker closes its connections, and it makes new
-ones. All go on producing and consuming.
+Clients with KIP-368 do so. aiokafka does not: the broker closes its connections, and it makes new ones. All continue
+to produce and to consume.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ async def test_aiokafka_clients_go_on_in_other_connections(secured: Secured, ope
 
 @attrs.frozen
 class Connection:
-    """One that authenticates when it is told to. Raises ConnectionClosed."""
+    """A connection that authenticates when the test calls it. Raises ConnectionClosed."""
 
     raw: RawClient
 

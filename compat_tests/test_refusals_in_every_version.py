@@ -1,4 +1,4 @@
-"""Who may do nothing is refused in every version of every API, and the connection goes on.
+"""Refusals of a user without any right in every version of every API; the connection stays open.
 
 An older version may have no field for the error that a newer one has: then it is where that version has room for it.
 `usual` makes the requests from the message definitions. In kwire's own tests (`kwire/tests/answers`) there are more of

@@ -1,4 +1,4 @@
-"""Which request may follow which while a client authenticates: all sequences of three, and of three more after that.
+"""The order of requests while a client authenticates: all sequences of three, and of three more after that.
 
 `expected` is Kafka's SaslServerAuthenticator as a table. A request that is neither of SASL nor ApiVersions is refused
 in its own way by Apache Kafka, with what the API has for errors; kwire closes the connection at once. Both count as the
@@ -110,7 +110,7 @@ def answers_to(address: str, sequence: tuple[str, ...]) -> list[ErrorCode | str]
         answers: list[ErrorCode | str] = []
         for asked in sequence:
             try:
-                answers.append(ask(client, asked))
+                answers.append(call(client, asked))
             except ConnectionClosed:
                 answers.append(CLOSED)
             if answers[-1] == CLOSED:
@@ -118,7 +118,7 @@ def answers_to(address: str, sequence: tuple[str, ...]) -> list[ErrorCode | str]
         return answers
 
 
-def ask(client: RawClient, asked: str) -> ErrorCode | str:
+def call(client: RawClient, asked: str) -> ErrorCode | str:
     if asked == BARE:
         client.send(framed(TOKEN))
         assert bytes(client.read_frame()) == b""

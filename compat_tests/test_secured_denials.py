@@ -1,4 +1,4 @@
-"""Who is not let in, or may not do something, and what each client says then."""
+"""Failed authentication and missing rights, and the error of each client."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_wrong_password_is_refused_as_an_unknown_user_is(
 def test_a_client_of_scram_that_sends_its_nonce_twice_is_refused_as_for_a_wrong_password(
     secured: Secured, mechanism: str, repeated: str
 ) -> None:
-    """As librdkafka does before version 2.6.1, which is that of Debian 12's kcat."""
+    """librdkafka sends it so before version 2.6.1, and Debian 12's kcat has such a version."""
     scram = SCRAM_MECHANISMS[mechanism]
     with RawClient(secured.address("SASL_PLAINTEXT")) as client:
         client.call(SaslHandshakeRequest(mechanism), 1)

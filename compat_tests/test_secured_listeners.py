@@ -1,4 +1,4 @@
-"""Each client comes in at each kind of listener by each mechanism, and is taken for who it is."""
+"""Each client authenticates at each kind of listener by each mechanism, and gets the right principal."""
 
 from __future__ import annotations
 

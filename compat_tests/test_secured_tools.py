@@ -31,7 +31,7 @@ class Operator:
         return ended.out + ended.err
 
     def shows(self, expected: str, tool: str, *arguments: str) -> None:
-        """What was changed may be seen a moment later."""
+        """Waits until a tool shows it: a change may be visible a moment later."""
         eventually(lambda: expected in self.succeeds(tool, *arguments), f"{expected} in {arguments}")
 
 
@@ -42,7 +42,7 @@ def admin(secured: Secured, java: JavaHost, java_at_listeners: Java) -> Operator
 
 @pytest.fixture
 def alice(secured: Secured, java: JavaHost, java_at_listeners: Java) -> Operator:
-    """Who may do little."""
+    """An operator who may do little."""
     return operator(secured, java, java_at_listeners.properties(secured.way("SASL_SSL", PLAIN)))
 
 

@@ -1,4 +1,4 @@
-"""What a share coordinator leaves on its disk is read by Kafka's DumpLogSegments and by kwire's machine alike."""
+"""The files of a share coordinator, read by Kafka's DumpLogSegments and by kwire's machine alike."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def left(restartable_broker: RestartableBroker) -> Iterator[Left]:
 
 
 def changes(log: Path) -> Iterator[tuple[int, tuple[bytes, bytes | None], Change]]:
-    """Offset, key and value, and what they say."""
+    """Yields the offset of each record, its key and value, and the change that they encode."""
     data = memoryview(log.read_bytes())
     while data:
         size = int.from_bytes(data[8:12], "big") + _BATCH_OVERHEAD
@@ -133,7 +133,7 @@ def test_kafkas_tool_reads_the_same(left: Left, java: JavaHost) -> None:
 
 
 def fields(change: Change) -> dict[str, Any]:
-    """As the tool prints them."""
+    """Returns the fields as the tool prints them."""
     if isinstance(change, Update):
         told: Any = change
         own: dict[str, Any] = {"snapshotEpoch": change.snapshot_epoch}

@@ -1,7 +1,7 @@
-"""Killed again and again under load: nothing acknowledged is lost, nothing comes twice or out of order.
+"""A broker killed again and again under load: no acknowledged record is lost, none comes twice or out of order.
 
 `make soak` does the same for longer. KWIRE_SIGKILL_SEED repeats the kills of a run that failed, as far as the system's
-scheduling lets them be repeated; KWIRE_SIGKILL_KILLS tells how many.
+scheduling lets them be repeated; KWIRE_SIGKILL_KILLS is their number.
 """
 
 from __future__ import annotations

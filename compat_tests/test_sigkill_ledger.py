@@ -1,4 +1,4 @@
-"""The judge of the SIGKILL loop, judged: what it must complain of, and what not."""
+"""The ledger of the SIGKILL loop: its complaints, and none without a reason."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Kafka Streams counts words exactly once, killed and started again together with the broker.
 
 `make soak` does the same for longer. KWIRE_STREAMS_SEED repeats the kills of a run that failed, as far as the system's
-scheduling lets them be repeated; KWIRE_STREAMS_KILLS tells how many.
+scheduling lets them be repeated; KWIRE_STREAMS_KILLS is their number.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def test_tasks_move_with_their_state_as_instances_come_and_go(
         return eventually(found, f"{word} is counted {written[word]} times")
 
     def is_shared() -> bool:
-        """Whether each task is active in one instance, and each with state is a standby task of the other."""
+        """Returns whether each task is active in one instance, and each with state is a standby task of the other."""
         one, other = instances.tasks("a"), instances.tasks("b")
         return (
             one[0] | other[0] == ALL_TASKS

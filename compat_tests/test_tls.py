@@ -37,7 +37,7 @@ VALUES = [b"value %d" % number for number in range(100)]
 
 @attrs.frozen
 class Stores:
-    """Of a broker and of a client that trust each other, in `folder`: ca.pem, client.pem, and PKCS12 files."""
+    """Keystores of a broker and of a client that trust each other, in `folder`: ca.pem, client.pem and PKCS12 files."""
 
     folder: Path
 

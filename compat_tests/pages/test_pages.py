@@ -1,4 +1,4 @@
-"""Small pages: what ends the run of one, and what does not."""
+"""Small pages: the blocks that end a run, and those that do not."""
 
 from __future__ import annotations
 
