@@ -32,7 +32,7 @@ NOT_ANSWERED = {
 
 NEXT = "the next row"
 NOT_ASKED_FOR = -(2**31)
-TOLD_BESIDE = "to be told its configurations"
+BESIDE = "for its configurations in the response"
 KINDS = {"TOPIC": handlers.TOPIC, "GROUP": handlers.GROUP, "TRANSACTIONAL_ID": handlers.ID, "DELEGATION_TOKEN": OWNER}
 """Whose name says what about a resource of that type."""
 
@@ -185,7 +185,7 @@ def test_who_lacks_a_right_is_refused_and_nothing_is_done_nor_told(scene: Scene,
     if ("DESCRIBE", "TOPIC") in rights.permissions:
         hidden.append(case.topic_id)
     found: set[str] = set()
-    left_out = none_told = False
+    left_out = no_operations = False
     with scene.connection_of(rights.number) as client:
         for make, version in answered_requests(rights.api):
             request = case.request(make)
@@ -194,15 +194,15 @@ def test_who_lacks_a_right_is_refused_and_nothing_is_done_nor_told(scene: Scene,
             sent, answer, decoded = scene.send(client, request, asks_in)
             codes = refusals(decoded)
             found |= codes
-            if row.denied == "none are told":
+            if row.denied == "no operations":
                 assert decoded.cluster_authorized_operations in (0, NOT_ASKED_FOR)
-                none_told = none_told or decoded.cluster_authorized_operations == 0
-            if codes and row.when != TOLD_BESIDE:
+                no_operations = no_operations or decoded.cluster_authorized_operations == 0
+            if codes and row.when != BESIDE:
                 assert case.changed(before) == set()
             if row.permission[0] == "CREATE":
                 assert case.seen()["topics"] == before["topics"]
             if rights.api == "delete_topics" and not codes:
-                continue  # both brokers tell the name of what was deleted by its id
+                continue  # both brokers return the name of what was deleted by its id
             for secret in hidden:
                 if secret not in sent:
                     assert secret not in answer
@@ -210,7 +210,7 @@ def test_who_lacks_a_right_is_refused_and_nothing_is_done_nor_told(scene: Scene,
     assert found == ({row.code} if row.code else set())
     if "left out" in row.denied and "regular expression" not in row.denied:
         assert left_out, "another user gets the name"
-    assert none_told == (row.denied == "none are told")
+    assert no_operations == (row.denied == "no operations")
 
 
 @pytest.mark.parametrize("rights", ALLOWED, ids=lambda it: it.id)

@@ -51,7 +51,7 @@ class Row:
 
 
 def rows() -> Iterator[Row]:
-    table = PAGE.read_text(encoding="utf-8").partition("\n## What is asked\n")[2]
+    table = PAGE.read_text(encoding="utf-8").partition("\n## Checked rights\n")[2]
     api = ""
     for line in re.findall(r"^\|(.+)\|$", table, re.MULTILINE)[2:]:
         named, operation, resource_type, when, denied = (cell.strip() for cell in line.split("|"))

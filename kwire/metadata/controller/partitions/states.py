@@ -73,7 +73,7 @@ REPLICA_TRANSITIONS: Final[Mapping[ReplicaState, Mapping[ReplicaState, str]]] = 
     },
     ReplicaState.OFFLINE: {
         ReplicaState.ONLINE: "its broker is back",
-        ReplicaState.NEW: "its broker is back, and the reassignment goes on",
+        ReplicaState.NEW: "its broker is back, and the reassignment continues",
         ReplicaState.NON_EXISTENT: "a reassignment drops it, or the topic is deleted",
     },
 }
