@@ -17,7 +17,7 @@ _BROKER = 4
 def broker_configs(cluster: Cluster, names: Sequence[str]) -> dict[str, str | None]:
     """Returns the values of these configurations at one of the brokers. Raises Refused.
 
-    A name that the broker does not know is missing. A value that it does not report is None.
+    A name that the broker does not have is missing. A value that it does not report is None.
     """
     node_id = cluster.node_ids()[0]
     resource = DescribeConfigsResource(_BROKER, str(node_id), list(names))

@@ -44,7 +44,7 @@ TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 INTER_BROKER_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 
 NewNonce = Callable[[], str]
-"""Returns a random text that nobody can guess, a new one each time."""
+"""Returns a new random text each time, which cannot be guessed."""
 
 
 def client_security(properties: Mapping[str, str], new_nonce: NewNonce) -> ClientSecurity:

@@ -1,4 +1,4 @@
-"""A job's connections to brokers, and what a broker's error means for the job: wait, retry, or tell the user."""
+"""A job's connections to brokers, and what a broker's error means for the job: wait, retry, or end with the error."""
 
 from __future__ import annotations
 

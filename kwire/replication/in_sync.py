@@ -66,7 +66,7 @@ class InSyncReplicas:
             role = partition.role
             if type(role) is not Leader or role.is_alone:
                 continue
-            if role.joining or not role.all_have(partition.log_end_offset):  # or else nobody is behind
+            if role.joining or not role.all_have(partition.log_end_offset):  # or else no follower is behind
                 self._reconcile(partition, role, now_ms)
         self._is_reconciling = False
         self._begin_to_decide()

@@ -90,7 +90,9 @@ class Descriptions:
         if solicitation is None or step.now.monotonic_ms >= solicitation.until_ms:
             _back_off(group, step.now)
             response.topology_description_required = True
-            log.info("group %a: member %a is asked to describe the topology", group.group_id, response.member_id)
+            log.info(
+                "group %a: requested the topology's description from member %a", group.group_id, response.member_id
+            )
 
     # Storing
 

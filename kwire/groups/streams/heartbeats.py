@@ -195,7 +195,7 @@ class Heartbeats:
         group.note_progress(draft, member_id, progress)
 
     def _request_shutdown(self, group: StreamsGroup, member_id: str) -> None:
-        """Marks the application for shutdown. Responses to all members say so until the last one has left."""
+        """Marks the application for shutdown. Responses to all members have this status until the last one has left."""
         if group.shutdown_requested_by is None:
             log.info("group %a: member %a requests the shutdown of the application", group.group_id, member_id)
             group.shutdown_requested_by = member_id

@@ -1,6 +1,6 @@
 """A task's part of a batch: a transaction that is written and left open, for the driver to end.
 
-A transaction is identified by its transactional id, producer id and epoch. Any client that knows these three may end
+A transaction is identified by its transactional id, producer id and epoch. Any client with these three may end
 it, any number of times: brokers answer a repeated end as they did the first one (KIP-890), as long as no other
 transaction has begun under that id. So an end has three outcomes: the transaction is ended, by this request or before;
 it is lost, because it timed out or another producer has the id; or the outcome is unknown at the moment.
