@@ -4,7 +4,7 @@
 dependencies, and writes the coordinates and SHA-256 of every file to `requirements/jars.txt`.
 `python -m devtools.jars fetch` downloads missing files; `jars()` does so too.
 
-Ivy resolves. It is part of pyspark and knows the address of Maven Central, so our files contain no address. A fetch
+Ivy resolves. It is part of pyspark and has the address of Maven Central, so our files contain no address. A fetch
 downloads exactly the files of the lock, without descriptors, to a temporary folder. A file is moved to the store only
 if its hash is correct. Each process checks the store again at its first use.
 """

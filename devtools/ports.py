@@ -1,4 +1,4 @@
-"""Free TCP ports on loopback for servers that must know their port before they start.
+"""Free TCP ports on loopback for servers that need their port before they start.
 
 Binding port 0, closing the socket and reusing the number is a race: until the server binds it, any outgoing connection
 may get the same number. So we give out numbers below the range that Linux and macOS use for outgoing connections.
@@ -30,7 +30,7 @@ _waiting: deque[int] = deque()
 
 
 def free_port() -> int:
-    """A port on loopback that nobody uses.
+    """Returns an unused port on loopback.
 
     The same port is given out again only after a thousand others, or when every block is taken. Raises OSError if there
     is none.

@@ -1,8 +1,8 @@
 """Our own source rules, which no off-the-shelf checker has; `devtools/tests/test_source_rules.py` applies them.
 
-The main rule: time, randomness and I/O are arguments (ARCHITECTURE.md says why). So the shipped packages may use the
-clock, randomness, disk, network, threads or the process's environment only in the few modules of `ALLOWED`, each with
-its reason. Importing a module that offers these counts as use, and so does the built-in `open`; imports for
+The main rule: time, randomness and I/O are arguments (see ARCHITECTURE.md for the reason). So the shipped packages may
+use the clock, randomness, disk, network, threads or the process's environment only in the few modules of `ALLOWED`,
+each with its reason. Importing a module that offers these counts as use, and so does the built-in `open`; imports for
 annotations only do not. import-linter checks who may import trio.
 
 The others: no catch-all `except` outside the connection boundary, no import from a room of tests, and no text that
@@ -142,7 +142,7 @@ ALLOWED = (
     _may("kwire/pipeline/mirror/upkeep.py", "clock threads", "when work is due; a thread beside the batches"),
     _may("kwire/pipeline/tables/run.py", "clock", "how long a batch took"),
     _may("kwire/pipeline/spark_source/light_tasks.py", "disk", "whether Spark's archive is another than before"),
-    _may("kwire/pipeline/topics.py", "threads", "a lock: the tables of a job ask in turn"),
+    _may("kwire/pipeline/topics.py", "threads", "a lock: the tables of a job take turns"),
     _may(
         "kwire/pipeline/warehouse.py",
         "disk surroundings threads",
@@ -263,7 +263,7 @@ def imports_of_tests(tree: ast.Module, path: str) -> Iterator[tuple[int, str]]:
 
 
 def _package(path: str, level: int) -> Sequence[str]:
-    """What a relative import in the module at `path` begins with; nothing for an absolute one."""
+    """Returns the package that a relative import in the module at `path` begins with; nothing for an absolute one."""
     return Path(path).parts[:-level] if level else ()
 
 

@@ -4,13 +4,13 @@ Spark lives in a Java process that pyspark starts and talks to through a socket.
 
 * The connector is handed over as jar files that devtools has fetched and checked. When they cannot be had, every test
   fails.
-* It reaches itself by the loopback address, whatever the machine thinks its name is, and everything it writes is in one
+* It reaches itself by the loopback address, whatever the machine's name is, and everything it writes is in one
   folder.
 * With `quick_files` it makes files by itself (LocalFiles.java). Hadoop starts a chmod or two readlinks for each file of
   a micro-batch, and these took an eighth of all CPU time.
 * It ends when this process lets go of its standard input. `stop()` does so and waits: a process left to the garbage
   collector is a ResourceWarning, and outlives the brokers of the tests for a while. So are the sockets that pyspark
-  leaves behind, hence the collection at a moment when nobody else is blamed for them.
+  leaves behind, hence the collection at a moment when no test is blamed for them.
 """
 
 from __future__ import annotations

@@ -116,14 +116,14 @@ class ZooKeeper:
         """Raises ZooKeeperStartError."""
         deadline = time.monotonic() + START_SECONDS
         while self._process is not None and self._process.poll() is None and time.monotonic() < deadline:
-            if "Mode: " in self.ask("srvr"):
+            if "Mode: " in self.reply_to("srvr"):
                 return
             time.sleep(0.05)
         said = (self.folder / "zookeeper.out").read_text(encoding="utf-8", errors="replace")
         self.kill()
         raise ZooKeeperStartError(f"ZooKeeper {VERSION} did not start:\n{said[-4000:]}")
 
-    def ask(self, command: str) -> str:
+    def reply_to(self, command: str) -> str:
         """Returns the reply to a command of four letters; nothing while the server does not listen."""
         try:
             with socket.create_connection((LOOPBACK, self.port), timeout=5) as connection:
@@ -187,4 +187,4 @@ class Ensemble:
 
     def leader(self) -> ZooKeeper:
         """The server that leads now."""
-        return next(it for it in self.servers if "Mode: leader" in it.ask("srvr"))
+        return next(it for it in self.servers if "Mode: leader" in it.reply_to("srvr"))

@@ -1,6 +1,6 @@
 """Fixtures: the brokers, the Spark session, and topics as tables.
 
-What is started for all tests ends with the last of them here: a process goes on with tests of other folders.
+What is started for all tests ends with the last of them here: a process then runs tests of other folders.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A batch: each way to say where reading starts and where it ends."""
+"""A batch: each option for the start and the end of reading."""
 
 from __future__ import annotations
 

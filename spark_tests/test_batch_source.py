@@ -1,4 +1,4 @@
-"""A batch: which topics and partitions it covers, and what becomes of a record's parts."""
+"""A batch: its topics and partitions, and the columns for a record's parts."""
 
 from __future__ import annotations
 

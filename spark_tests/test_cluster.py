@@ -1,4 +1,4 @@
-"""A stream on a cluster goes on when a node is killed under it: each record once, none lost."""
+"""A stream on a cluster continues when a node is killed: each record once, none lost."""
 
 from __future__ import annotations
 

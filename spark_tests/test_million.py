@@ -40,7 +40,7 @@ def made_up_records(records: int) -> Iterator[Record]:
 
 
 class Tally:
-    """What the table must add up to."""
+    """The expected sums of the table."""
 
     def __init__(self) -> None:
         self.hashes = 0

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 
 def _at_work(spark: SparkSession, configuration: Any, folder: Path) -> Iterator[tuple[str, str]]:
-    """Makes, sets, renames over what is there; tells the name of Hadoop's class, then each file with its mode."""
+    """Creates files, sets modes, replaces a file; yields the name of Hadoop's class, then each file with its mode."""
     java: Any = spark._jvm
     gateway: Any = spark.sparkContext._gateway
     hadoop = java.org.apache.hadoop.fs

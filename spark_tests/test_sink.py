@@ -1,4 +1,4 @@
-"""The sink: what becomes of a row's columns, where the records go, and what the producer is told."""
+"""The sink: the record of a row's columns, its topic and partition, and the options of the producer."""
 
 from __future__ import annotations
 

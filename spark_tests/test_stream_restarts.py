@@ -1,4 +1,4 @@
-"""A stream goes on where it was, over its own restart and the broker's: each record once, none lost."""
+"""A stream resumes at its position after its own restart and the broker's: each record once, none lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream: each way to say where it starts, what one micro-batch may hold, and what it reads later."""
+"""A stream: each option for its start, the limits of a micro-batch, and later topics and partitions."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_read_committed_streams_records_without_transactions(tables: Tables, top
 
 @pytest.fixture
 def deprecated_offset_fetching(spark: SparkSession) -> Iterator[None]:
-    """Lets the driver ask by a consumer in a group of its own, as it did before Spark 3.1 and as some still have it."""
+    """Lets the driver list offsets by a consumer in a group of its own: the default before Spark 3.1, still in use."""
     name = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
     spark.conf.set(name, "true")
     yield

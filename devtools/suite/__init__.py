@@ -1,1 +1,1 @@
-"""How the tests run: in groups, in several processes, and within budgets of CPU seconds."""
+"""The running of the tests: in groups, in several processes, and within budgets of CPU seconds."""

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.more
 
 
 def circles(package: str) -> Iterator[tuple[str, ...]]:
-    """For each import that is part of a circle, the chain that leads back to the importing module."""
+    """Returns the chain that leads back to the importing module, for each import that is part of a circle."""
     graph = grimp.build_graph(package, exclude_type_checking_imports=False, cache_dir=None)
     for importer in sorted(graph.modules):
         for imported in sorted(graph.find_modules_directly_imported_by(importer)):

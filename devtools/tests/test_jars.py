@@ -1,4 +1,4 @@
-"""A file is in the store only if it is what the lock says."""
+"""A file is in the store only if its hash is that of the lock."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Repository:
 
     def __init__(self, content: bytes | None) -> None:
         self.content = content
-        self.asked: list[str] = []
+        self.fetched: list[str] = []
 
     def run_ivy(self, folder: Path, wanted: Sequence[Coordinates], *, transitive: bool) -> None:
         assert not transitive
         for coordinates in wanted:
-            self.asked.append(str(coordinates))
+            self.fetched.append(str(coordinates))
             if self.content is not None:
                 path = folder / "files" / coordinates.path
                 path.parent.mkdir(parents=True)
@@ -49,7 +49,7 @@ def test_a_missing_file_is_fetched_once(repository: Repository, tmp_path: Path) 
     assert expected.read_bytes() == GOOD
     jars.jars.cache_clear()
     assert jars.classpath("one") == str(expected)
-    assert repository.asked == ["org.example:thing:1.0"]
+    assert repository.fetched == ["org.example:thing:1.0"]
     assert [path.name for path in (tmp_path / "store").iterdir()] == ["org.example"]
 
 

@@ -30,7 +30,7 @@ def test_threads_side_by_side_never_get_the_same_port() -> None:
 ANOTHER = """
 import random
 import sys
-random.seed(1)  # All ask for the same blocks in the same order.
+random.seed(1)  # All try the same blocks in the same order.
 from devtools.ports import free_port
 print(*[free_port() for _ in range(120)], flush=True)
 sys.stdin.read()

@@ -1,4 +1,4 @@
-"""The tree keeps the rules of `devtools.source_rules`, and the rules find what they are there for."""
+"""The tree keeps the rules of `devtools.source_rules`, and each rule finds its violations."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from testkit.spark.jobs import Jobs
 
 @pytest.fixture(scope="package")
 def warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """One for all tests: a session opens a catalog once. Tables have the names of their tests' topics."""
+    """A warehouse for all tests: a session opens a catalog once. Tables have the names of their tests' topics."""
     found = parse_warehouse(str(tmp_path_factory.mktemp("warehouse")), {})
     for name, value in found.spark_settings.items():
         spark.conf.set(name, value)

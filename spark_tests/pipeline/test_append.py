@@ -248,7 +248,7 @@ def test_lag_tools_see_the_table_as_a_group(jobs: Jobs, new_topic: NewTopic, sen
 def test_a_draft_that_is_taken_away_is_written_again(
     jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job that starts removes what killed ones left, and cannot tell them from one that lives."""
+    """A job that starts removes the drafts of killed ones, and cannot distinguish them from one that lives."""
     sent(topic, numbered(1))
     jobs.once(topic)
     sent(topic, numbered(1, first=1))
@@ -276,7 +276,7 @@ def test_a_draft_that_is_taken_away_is_written_again(
 def test_a_batch_of_which_a_row_is_missing_is_not_committed(
     jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is written is held against what was read, whatever Spark may do in between."""
+    """The job compares the written rows with the read records, whatever Spark may do in between."""
     sent(topic, numbered(10))
     append = Table.append
     monkeypatch.setattr(
@@ -290,7 +290,7 @@ def test_a_batch_of_which_a_row_is_missing_is_not_committed(
 def test_a_draft_that_is_taken_away_while_it_is_written_is_never_published(
     jobs: Jobs, topic: str, sent: Sent, tmp_path: Path
 ) -> None:
-    """Iceberg makes the branch anew when the write ends, behind what the other job has published meanwhile."""
+    """Iceberg creates the branch again when the write ends, behind the other job's snapshots."""
     sent(topic, numbered(1))
     jobs.once(topic)
     mine, other = (

@@ -98,7 +98,7 @@ def test_a_backfill_by_key_brings_nothing_back_that_was_deleted(jobs: Jobs, topi
 def test_errors_that_can_be_decoded_by_now_become_rows_and_go(
     jobs: Jobs, topic: str, sent: Sent, schema_file: Callable[[str, str], Path]
 ) -> None:
-    """In Confluent's wire format: the schema of some records was not known yet."""
+    """Confluent's wire format: the schema of some records was not there yet."""
     old = '{"type": "record", "name": "r", "fields": [{"name": "a", "type": "long"}]}'
     new = old.replace("]}", ', {"name": "b", "type": ["null", "long"], "default": null}]}')
     schema_file("schemas/1.avsc", old)
@@ -142,7 +142,7 @@ def test_a_redo_that_was_killed_between_its_two_commits_is_ended_by_the_next(
 
 
 def test_a_redo_by_key_brings_nothing_back_that_was_deleted(jobs: Jobs, topic: str, sent: Sent) -> None:
-    """Three keys had a bad value; one was deleted later, one written anew, and one is too old for the topic."""
+    """Three keys had a bad value; one was deleted later, one written again, and one is too old for the topic."""
     bad = [Record(b"{", key=b"old"), Record(b"{", key=b"a"), Record(b"{", key=b"b"), Record(b"{", key=b"c")]
     sent(topic, [*bad, Record(None, key=b"a"), Record(b'{"n": 2}', key=b"b")])
     jobs.once(topic, value="json", schema="n BIGINT", mode="upsert")

@@ -55,7 +55,7 @@ def _events(tmp_path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
 
 
-def _said(tmp_path: Path) -> list[str]:
+def _stderr_lines(tmp_path: Path) -> list[str]:
     """Standard error, but for the Java machine's own words at its start."""
     lines = (tmp_path / "err").read_text().splitlines()
     return [line for line in lines if not line.startswith(("WARNING: ", "Picked up "))]
@@ -74,7 +74,7 @@ def test_a_signal_ends_the_command_in_good_order(jobs: Jobs, topic: str, sent: S
     (commit,) = _events(tmp_path)
     assert (commit["event"], commit["records"], commit["lag"]) == ("commit", 20, {"0": 0})
     assert 'partition="0"} 20.0' in metrics
-    assert _said(tmp_path) == []
+    assert _stderr_lines(tmp_path) == []
     assert len(jobs.rows(topic)) == 20
     assert jobs.branches(topic) == set()
     assert sorted(it.name for it in tmp_path.iterdir() if it.is_dir()) == []
@@ -95,7 +95,7 @@ def test_a_table_that_another_job_writes_ends_the_command_in_a_line(
             if process.poll() is not None:
                 break
         assert process.wait(_ENDS_WITHIN_S) == 2
-    (line,) = _said(tmp_path)
+    (line,) = _stderr_lines(tmp_path)
     assert line.startswith("kwire pipeline: another job writes the table ")
     jobs.once(topic)
     assert [row["kafka"]["offset"] for row in jobs.rows(topic)] == list(range(jobs.position(topic).offsets[0]))
@@ -109,6 +109,6 @@ def test_a_schema_that_only_spark_can_refuse_is_a_line(
     schema = schema_file("wrong.ddl", "id BIGNUMBER,, name")
     with _command(jobs, tmp_path, topic, "--once", "--value", "json", "--schema", str(schema)) as process:
         assert process.wait(_ENDS_WITHIN_S) == 2
-    (line,) = _said(tmp_path)
+    (line,) = _stderr_lines(tmp_path)
     assert line.startswith("kwire pipeline: the schema cannot be read, neither as DDL nor as Spark's JSON: ")
     assert _events(tmp_path) == []

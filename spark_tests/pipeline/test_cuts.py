@@ -1,7 +1,7 @@
 """A job that ends at any of its steps, as a kill would end it, loses and doubles nothing; deliberate mistakes do.
 
 The steps are those that change a table: a draft begun, written, published. The run is cut before each of them in turn,
-and the next run goes on from what is there.
+and the next run continues from there.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ class Cut(Exception):
 
 @contextmanager
 def cut_before(step: int) -> Iterator[list[str]]:
-    """Ends whoever takes the step of that number, from 0; nothing that would put things in order is done. Yields the
-    steps that were taken."""
+    """Ends the job at the step of that number, from 0, without any cleanup. Yields the steps that were taken."""
     taken: list[str] = []
 
     def counted(name: str, original: Callable[..., object]) -> Callable[..., object]:
@@ -70,7 +69,7 @@ class Scene:
         self._sent_records += len(values)
 
     def cut(self, step: int) -> bool:
-        """Whether the run came so far. What it left is finished by another one."""
+        """Cuts a run before that step, then runs to the end; returns False if the run had no such step."""
         self._send()
         with cut_before(step):
             try:
@@ -83,7 +82,7 @@ class Scene:
         return was_cut
 
     def problem(self) -> str | None:
-        """What is lost or doubled."""
+        """Describes lost or doubled rows and errors; None if there are none."""
         bad = [(0, n) for n in range(1, self._sent_records, 3)]
         good = [(0, n) for n in range(self._sent_records) if n % 3 != 1]
         if positions(self._jobs.errors(self._topic)) != bad:
@@ -136,14 +135,14 @@ def test_offsets_and_rows_in_two_commits_are_found_out(
 def test_errors_without_a_position_of_their_own_are_found_out(
     jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batch that is tried again does not know what it has done already."""
+    """The batch that is tried again cannot see which of its errors are written already."""
     scene = Scene(jobs, topic, sent)
     monkeypatch.setattr(TableWriter, "_noted", staticmethod(lambda _: {}))
     assert _found_out(scene)
 
 
 def _found_out(scene: Scene) -> bool:
-    """One of the middle steps first: there the mistakes show."""
+    """Returns whether a cut shows the mistake. Middle steps are first: there the mistakes show."""
     for step in (5, *range(MOST_STEPS)):
         scene.cut(step)
         if scene.problem() is not None:

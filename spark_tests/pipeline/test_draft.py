@@ -1,4 +1,4 @@
-"""A table's next snapshot: a compare-and-set, whoever else writes."""
+"""A table's next snapshot: a compare-and-set, with other writers beside it."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_files_are_sorted_by_what_repeats_with_filters_also_when_upkeep_merged_t
 
 
 def _check_files(jobs: Jobs, topic: str) -> int:
-    """How many files of rows the index has, each of them sorted and with filters."""
+    """Returns the number of the index's files of rows, and checks that each is sorted and has filters."""
     paths = [it.file.file_path.removeprefix("file:") for it in jobs.table(topic, index_of(topic)).scan().plan_files()]
     for path in paths:
         found = pq.read_table(path, columns=["n"])["n"].to_pylist()
@@ -190,7 +190,7 @@ def test_queries_find_what_a_scan_finds_while_the_job_goes_on(jobs: Jobs, new_to
         for n in range(120)
     ]
 
-    def ask_for(where: str | None, **options: Any) -> tuple[list[int], Freshness]:
+    def found_by(where: str | None, **options: Any) -> tuple[list[int], Freshness]:
         query = Query(
             topic=topic,
             bootstrap=jobs.bootstrap,
@@ -207,20 +207,20 @@ def test_queries_find_what_a_scan_finds_while_the_job_goes_on(jobs: Jobs, new_to
         if until != 120:
             jobs.index_once(topic, "user.id,log_id", max_records_per_commit=30)
         there = range(until)
-        found, freshness = ask_for("user.id = 3")
+        found, freshness = found_by("user.id = 3")
         assert found == [n for n in there if n % 7 == 3]
         assert freshness.lag == ({0: 15, 1: 15} if until == 120 else {0: 0, 1: 0})
-        assert ask_for("log_id IN ('l5', 'l110', 'l49')")[0] == [n for n in (5, 49, 110) if n in there]
-        assert ask_for("user.id > 4 AND NOT log_id = 'l5'", since_ms=at + 40_000)[0] == [
+        assert found_by("log_id IN ('l5', 'l110', 'l49')")[0] == [n for n in (5, 49, 110) if n in there]
+        assert found_by("user.id > 4 AND NOT log_id = 'l5'", since_ms=at + 40_000)[0] == [
             n for n in there if n % 7 > 4 and n >= 40
         ]
-        assert ask_for("key = '7' OR offset = 20")[0] == [n for n in (7, 40, 41) if n in there]
+        assert found_by("key = '7' OR offset = 20")[0] == [n for n in (7, 40, 41) if n in there]
     maintain(
         jobs.spark,
         jobs.warehouse.spark_name(index_of(topic)),
         Upkeep(keep_snapshots_s=0, orphans_older_than_s=None),
     )
-    found, freshness = ask_for("user.id = 3")
+    found, freshness = found_by("user.id = 3")
     assert (found, freshness.rows, freshness.offsets) == ([n for n in range(120) if n % 7 == 3], 90, {0: 45, 1: 45})
 
 

@@ -24,7 +24,7 @@ def _json(*values: object) -> list[Record]:
 
 
 def test_a_schema_is_inferred_once_and_fixed_then(jobs: Jobs, topic: str, sent: Sent) -> None:
-    """What the sample did not have is left out, and what it had otherwise is an error of that row."""
+    """Fields that the sample did not have are left out, and those of another type are an error of that row."""
     sent(topic, [Record(b"{broken"), Record(b"[1]"), *_json({"id": 1, "name": None, "tags": ["a"], "at": {"x": 1.5}})])
     jobs.once(topic, value="json")
     sent(topic, _json({"id": 2, "color": "red", "at": {"x": 2.5, "y": 1}}, {"id": "three"}, {"ID": 4}, {"name": "n"}))

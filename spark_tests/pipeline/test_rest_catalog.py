@@ -72,7 +72,7 @@ def _answers(uri: str) -> bool:
 
 
 def _settings(uri: str) -> dict[str, str]:
-    """As docs/pipeline.md shows them."""
+    """Returns the catalog's settings, as in docs/pipeline.md."""
     prefix = "spark.sql.catalog.prod"
     return {prefix: "org.apache.iceberg.spark.SparkCatalog", f"{prefix}.type": "rest", f"{prefix}.uri": uri}
 

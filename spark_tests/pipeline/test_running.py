@@ -1,4 +1,4 @@
-"""A job that goes on: its readers, its stop, and what happens to its topic and its brokers meanwhile."""
+"""A job that runs on: its readers, its stop, and changes of its topic and its brokers meanwhile."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_a_batch_that_was_written_and_not_published_is_written_again(
 def test_records_that_come_a_second_time_change_nothing(
     jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who sets a table back to an older position reads again what is in it: no older value wins, not for a batch."""
+    """A table set back to an older position gets its records again: no older value wins, not for a batch."""
     sent(topic, [Record(b"1", key=b"a"), Record(None, key=b"a"), Record(b"3", key=b"a"), Record(b"b", key=b"b")])
     _upsert(jobs, topic)
     before = jobs.position(topic)

@@ -1,4 +1,4 @@
-"""`kwire pipeline verify` finds what is wrong, and nothing that is right."""
+"""`kwire pipeline verify` finds every wrong row, and no right one."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_is_wrong_is_named(jobs: Jobs, topic: str, sent: Sent) -> None:
 
 
 def test_rows_that_nobody_produced_are_named(jobs: Jobs, topic: str, sent: Sent) -> None:
-    """An aborted record, say: the topic has none at that offset."""
+    """An aborted record is such a row: the topic has none at that offset."""
     sent(topic, numbered(10))
     jobs.once(topic)
     table = jobs.warehouse.spark_name(jobs.plan(topic).table)

@@ -1,4 +1,4 @@
-"""A batch by both formats: each part of each row is the same, whatever a topic went through."""
+"""A batch by both formats: each part of each row is the same, whatever happened to the topic before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sink by the format kwire: what becomes of columns, and each batch of a stream once, wherever its driver dies."""
+"""The sink by the format kwire: columns become records, and each batch of a stream once, wherever its driver dies."""
 
 from __future__ import annotations
 

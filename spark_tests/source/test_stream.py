@@ -1,4 +1,4 @@
-"""A stream by the format kwire: each row once, limits kept over restarts, and nothing lost unsaid.
+"""A stream by the format kwire: each row once, limits kept over restarts, and an error for every loss.
 
 What a row looks like is test_batch.py's concern. Here the questions are which rows come, when, and after what.
 """
