@@ -107,7 +107,7 @@ def test_replicas_are_verified_to_have_the_same_records() -> None:
     with three_nodes() as cluster:
         fill(cluster, [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
         about = ("--broker-list", cluster.bootstrap_servers, "--topics-include", TOPIC, "--time", "-2")
-        with tools.said_by(tools.VERIFY_REPLICAS, *about, "--report-interval-ms", "200") as output:
+        with tools.output_of(tools.VERIFY_REPLICAS, *about, "--report-interval-ms", "200") as output:
             reports = [line for line, _ in zip(output, range(5), strict=False)]
     assert reports[0].endswith("verification process is started\n")
     assert re.search(rf"max lag is 0 for partition {TOPIC}-\d at offset \d+ among 3 partitions", reports[-1]), reports

@@ -329,7 +329,7 @@ def test_kafka_has_nothing_to_say_against_any_file_then(moved: Move, java: JavaH
 
 
 def test_without_snapshots_the_ids_of_the_other_clusters_producers_can_be_given_out_anew(moved: Move) -> None:
-    """With them, what a new producer sends under a known id is taken for a repetition, or for a gap."""
+    """With snapshots, a new producer's batches under a known id are taken for a repetition, or for a gap."""
     if not moved.to_kafka:
         pytest.skip("kwire makes up for missing snapshots by reading the records back (storage/README.md)")
     for snapshot in (moved.data_dir / FOLDER).glob("*.snapshot"):

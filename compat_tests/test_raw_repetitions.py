@@ -52,7 +52,7 @@ def client(broker: Broker) -> Iterator[RawClient]:
 
 @pytest.fixture
 def topic(client: RawClient, new_topic: Callable[..., str]) -> str:
-    """With two partitions that are served: Apache Kafka answers a little before they are."""
+    """A topic with two partitions that are served: Apache Kafka answers a little before they are."""
     name = new_topic(partitions=2)
     ends = ListOffsetsTopic(name, [ListOffsetsPartition(index, timestamp=LATEST) for index in range(2)])
 

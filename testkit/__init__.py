@@ -19,7 +19,7 @@ Rooms stand on each other; `make check` keeps them in this order (devtools/type_
     raw                  requests, byte by byte: the raw client, and what is done with it to a broker
     metadata             the metadata service and its log
     storage              disks, logs, and damage to them
-    fakes                brokers and services that answer what a test tells them to
+    fakes                brokers and services that give the answers of a test
     java                 a Java process for Kafka's clients and tools, and our programs in it
     messages             a value of each message, records, and Kafka's own judgement of both
     mutants              deliberate mistakes, put in the place of a function while a test runs

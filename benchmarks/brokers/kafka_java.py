@@ -37,7 +37,7 @@ class ToolFailed(Exception):
 
 
 def environment() -> dict[str, str]:
-    """With the class path, so that a command line stays readable."""
+    """Returns the environment, which has the class path, so that a command line stays readable."""
     return java_environment() | {"CLASSPATH": classpath(f"kafka-{VERSION}")}
 
 

@@ -85,7 +85,7 @@ class Spec:
         return {name: value for name, _, value in pairs}
 
     def with_defaults(self, settings: Mapping[str, str]) -> Spec:
-        """With these settings, unless it has others. A command stays as it is."""
+        """Adds these settings, unless it has others. A command stays as it is."""
         if self.kind == "command" or not settings:
             return self
         pairs = (f"{name}={value}" for name, value in {**settings, **self.settings}.items())

@@ -4,8 +4,8 @@ Each joins, syncs and then sends heartbeats; at REBALANCE_IN_PROGRESS it joins a
 member that the coordinator makes leader gives an assignment to each. The group has settled when all are stable in one
 generation.
 
-JoinGroup in version 3: the last in which a new member is let in without being sent back for an id, one question less
-that says nothing about growth.
+JoinGroup in version 3: the last in which a new member is let in without being sent back for an id, one request less
+that does not matter for growth.
 """
 
 from __future__ import annotations

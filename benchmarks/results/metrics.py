@@ -147,7 +147,7 @@ def label(name: str) -> str:
 
 
 def in_order(names: set[str]) -> list[str]:
-    """In the order above; the steps of a figure as they grow."""
+    """Sorts names in the order above; the steps of a figure as they grow."""
     places = {name: place for place, name in enumerate(METRICS)}
 
     def key(name: str) -> tuple[int, int]:

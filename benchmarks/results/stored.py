@@ -72,7 +72,7 @@ class Results:
 
 
 def _kwire_version() -> str:
-    """With the commit, where there is a repository."""
+    """Returns kwire's version; with the commit, if there is a repository."""
     command = ["git", "describe", "--always", "--dirty"]
     done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
     return f"{kwire.__version__} {done.stdout.strip()}".strip()

@@ -31,7 +31,7 @@ def _gist(complaint: str) -> str:
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the first try; each has one of its own.")
 @click.option("--tries", type=click.IntRange(1), default=MOST_TRIES, show_default=True, help="Of a mistake, at most.")
 def main(chosen: tuple[str, ...], seconds: float, seed: int, tries: int) -> None:
-    """Makes one deliberate mistake after the other, and tells after how many seconds of load each was found.
+    """Makes one deliberate mistake after the other, and prints after how many seconds of load each was found.
 
     Mostly that is a matter of seconds. But something has to happen at the right moment, and a busy machine may not see
     that in a minute: then the mistake is made again. Ends with 1 if one was never found.

@@ -49,11 +49,11 @@ def _finish_without_the_rest(
     return log
 
 
-def _begin_unasked(log: Log, compaction: Compaction) -> None:
+def _begin_unchecked(log: Log, compaction: Compaction) -> None:
     log.is_exchanging = True
 
 
-def _replace_unasked(log: Log, compaction: Compaction, now_ms: int) -> Iterator[None]:
+def _replace_unchecked(log: Log, compaction: Compaction, now_ms: int) -> Iterator[None]:
     for group in compaction.groups:
         group.cleaned.file_suffix = names.LOG + names.SWAP
         log.replace_segments(group.segments, group.cleaned, now_ms)
@@ -88,8 +88,8 @@ RACES = {
             "swap-of-what-is-gone",
             "a cleaning does not ask whether retention has deleted meanwhile what it has cleaned",
             {
-                "kwire_storage.compaction.swap:begin": _begin_unasked,
-                "kwire_storage.compaction.swap:replace": _replace_unasked,
+                "kwire_storage.compaction.swap:begin": _begin_unchecked,
+                "kwire_storage.compaction.swap:replace": _replace_unchecked,
             },
         ),
         Mistake(

@@ -82,7 +82,7 @@ class BrokerUnderTest(KwireServe):
         """The number of log lines about connections that wait for descriptors."""
 
     def make(self, mistake: str) -> None:
-        """One of `races.RACES`, from the next start on."""
+        """Makes one of `races.RACES`, from the next start on."""
         self.kwire = ("env", f"{VARIABLE}={mistake}", *_WATCHED)
 
     def check_log(self) -> None:

@@ -123,12 +123,12 @@ def _main(make: MakeWork, pipe: Connection) -> None:
 
 
 class Worker:
-    """A worker process, seen from the conductor. `hear` is called with each message except `Ready` and `Done`."""
+    """A worker process, seen from the conductor. `on_message` gets each message except `Ready` and `Done`."""
 
-    def __init__(self, name: str, make: MakeWork, hear: Callable[[Message], None]) -> None:
+    def __init__(self, name: str, make: MakeWork, on_message: Callable[[Message], None]) -> None:
         self.name = name
         self.is_ready = False
-        self._hear = hear
+        self._on_message = on_message
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process: BaseProcess = context.Process(target=_main, args=(make, theirs), name=name, daemon=True)
@@ -174,7 +174,7 @@ class Worker:
         if isinstance(message, Ready):
             self.is_ready = True
         elif not isinstance(message, Done):
-            self._hear(message)
+            self._on_message(message)
 
     def kill(self) -> None:
         """Kills it with SIGKILL, in the middle of its work. Earlier messages are received. May be called again."""

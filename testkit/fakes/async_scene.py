@@ -78,11 +78,11 @@ class AsyncScene:
                         transport.sendall(data[at : at + 1])
                         if answer := transport.take_replies():
                             await trio.sleep(self.delay())
-                            await self._say(peer, self.spoils(answer) if self.spoils else answer)
+                            await self._send(peer, self.spoils(answer) if self.spoils else answer)
         except (ConnectionResetError, trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # one of the two hung up
 
-    async def _say(self, peer: trio.abc.Stream, answer: bytes) -> None:
+    async def _send(self, peer: trio.abc.Stream, answer: bytes) -> None:
         if self.hangs_up_after_bytes is not None:
             answer = answer[: self.hangs_up_after_bytes - len(self.said)]
         self.said += answer

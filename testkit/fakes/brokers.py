@@ -190,7 +190,7 @@ class FakeTransport:
 
 
 def in_sequence(*answers: Any) -> Answer:
-    """One answer after the other, the last for ever. An exception is raised."""
+    """Gives one answer after the other, the last for ever. An exception is raised."""
     given: dict[str, int] = defaultdict(int)
 
     def answer(node_id: int, request: Any) -> Any:

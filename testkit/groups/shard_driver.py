@@ -403,7 +403,7 @@ class ShardDriver:
         return self.shard.describe([group], api_version=version)[0].group_state
 
     def stable_group(self, *names: str, **join: Any) -> list[str]:
-        """Makes a stable group in which everybody is assigned their own name; returns their ids, the leader's first.
+        """Makes a stable group in which each member is assigned its own name; returns their ids, the leader's first.
 
         They join with v3, which spares the detour over MEMBER_ID_REQUIRED.
         """

@@ -104,7 +104,7 @@ def java_host() -> Iterator[JavaHost]:
 
 
 @contextmanager
-def said_by(main_class: str, *arguments: str) -> Iterator[IO[str]]:
+def output_of(main_class: str, *arguments: str) -> Iterator[IO[str]]:
     """The standard output of a program that runs on its own, until the end of the block."""
     environment = java_environment() | {"CLASSPATH": classpath(JARS)}
     log = f"-Dlog4j2.configurationFile={LOGGING}"

@@ -73,7 +73,7 @@ ENTRIES = all_entries()
 
 
 def messages(which: Callable[[Entry], Any] = bool) -> pytest.MarkDecorator:
-    """One test for each message, which goes through its versions: a test for each of the 712 proves nothing more.
+    """Makes a test for each message, which goes through its versions: a test for each of the 712 proves nothing more.
 
     `which` leaves out messages of which the test would prove nothing.
     """

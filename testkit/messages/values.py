@@ -66,7 +66,7 @@ def _element(entry: Entry, field: Field, version: int) -> st.SearchStrategy[Any]
 
 @cache
 def _plain(kind: str) -> st.SearchStrategy[Any]:
-    """One for all fields of a kind: hypothesis looks into a new strategy first, which takes longer than its values."""
+    """Returns one strategy for all fields of a kind: hypothesis validates each new one, which takes longer."""
     match kind:
         case "bool":
             return st.booleans()

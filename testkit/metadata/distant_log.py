@@ -83,7 +83,7 @@ class DistantLog:
             await future
 
 
-def somebody_first(log: DistantLog) -> Callable[[], None]:
+def other_writer_first(log: DistantLog) -> Callable[[], None]:
     """Returns a value for `others`: another writer appends before every second append."""
 
     def append() -> None:

@@ -27,7 +27,7 @@ from kwire.runtime.clock import Clock
 from kwire.runtime.futures import at_once
 from kwire.security.audit import Audited, AuditLog
 from kwire.security.authorizer import AllowAll, Authorizer
-from testkit.metadata.distant_log import DistantLog, answered, somebody_first
+from testkit.metadata.distant_log import DistantLog, answered, other_writer_first
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ def open_service(
 def distant_service(
     settings: Mapping[str, str] | None = None, *, log: DistantLog | None = None
 ) -> tuple[MetadataService, DistantLog]:
-    """Over a log that is slow from now on."""
+    """Returns a service over a log that is slow from now on."""
     log = log or DistantLog()
     log.is_slow = False
     clock = FakeClock()
@@ -100,7 +100,7 @@ def service(settings: Mapping[str, str] | None = None, *, brokers: int = 1) -> M
     """A new cluster of this broker and, for the rules about replicas, others that are only registered."""
     if is_distant:
         opened, log = distant_service(settings)
-        log.others = somebody_first(log)
+        log.others = other_writer_first(log)
     else:
         opened, _ = open_service(settings=settings)
     for number in range(2, brokers + 1):

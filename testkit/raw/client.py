@@ -1,4 +1,4 @@
-"""A tiny blocking client for tests that say which versions they send, or which bytes go over the wire.
+"""A tiny blocking client for tests that choose the versions they send, or the bytes on the wire.
 
 `call`, `send_requests` and `answer` are for whole requests, in any version, served or not. `send` and `read_frame` are
 for the bytes below that: frames, halves of frames, garbage.

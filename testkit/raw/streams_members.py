@@ -43,7 +43,7 @@ def subtopology(*source_topics: str, name: str = "0", **more: Any) -> Subtopolog
 
 
 def topology(*source_topics: str, epoch: int = 0, **more: Any) -> Topology:
-    """One with a single subtopology, whose id is "0"."""
+    """Returns a topology with a single subtopology, whose id is "0"."""
     return Topology(epoch, [subtopology(*source_topics, **more)])
 
 

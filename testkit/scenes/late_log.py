@@ -1,4 +1,4 @@
-"""A log that has to wait for its bytes: each read is answered when the test wants it."""
+"""A log that has to wait for its bytes: each read is answered when the test calls for it."""
 
 from __future__ import annotations
 

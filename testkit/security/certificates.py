@@ -44,8 +44,8 @@ class Certificates:
     """authority: the certificate that is trusted; trust_store: the same for Java.
 
     server is valid for 127.0.0.1 and localhost; misnamed_server for neither. renewed_server has the names of
-    expired_server, all of them. client has CN=carol, other_client CN=dave. expired_client and stranger, whom another
-    authority signed, claim to be carol, too. both_authorities: the certificates of the two. listed: those of client and
+    expired_server, all of them. client has CN=carol, other_client CN=dave. expired_client and stranger (signed
+    by another authority) have CN=carol, too. both_authorities: the certificates of the two. listed: those of client and
     other_client themselves; listed_without_client: that of other_client alone.
     """
 

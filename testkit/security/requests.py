@@ -113,7 +113,7 @@ class DoesNotAnswerYet(Exception):
 
 @attrs.define
 class Denier:
-    """Refuses everything to everybody, but what is in `permitted`."""
+    """An authorizer that denies everything to every user, but what is in `permitted`."""
 
     permitted: set[tuple[Operation, ResourceType, str]] = attrs.field(factory=set)
     checked: list[tuple[Requester, Operation, ResourceType, str]] = attrs.field(factory=list)

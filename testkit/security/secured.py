@@ -266,7 +266,7 @@ def secured_broker() -> Iterator[Secured]:
 
 @contextmanager
 def started(kafka: ApacheKafka) -> Iterator[Path]:
-    """Starts Apache Kafka, or kwire with its server.properties, as `KWIRE_COMPAT` says. Yields its log, a file."""
+    """Starts Apache Kafka, or kwire with its server.properties, by `KWIRE_COMPAT`. Yields its log, a file."""
     if brokers.IS_KAFKA:
         with kafka:
             yield kafka.log_file

@@ -43,7 +43,7 @@ REFUSED_CERTIFICATE: Final = {
 
 
 @contextmanager
-def _said(logger: str, pattern: str) -> Iterator[list[str]]:
+def _warnings(logger: str, pattern: str) -> Iterator[list[str]]:
     """Collects a client's log messages from level warning on whose start matches `pattern`."""
 
     class Listening(logging.Handler):
@@ -85,7 +85,10 @@ class KafkaPython:
         tries_for_ms = _TRIES_FOR_MS
         while deadline.not_over("an attempt to connect"):
             config = {**self.config(way), "bootstrap_timeout_ms": tries_for_ms}
-            with _said("kafka.net.manager", r"Bootstrap .* failed") as said, suppress(kafka.errors.KafkaTimeoutError):
+            with (
+                _warnings("kafka.net.manager", r"Bootstrap .* failed") as said,
+                suppress(kafka.errors.KafkaTimeoutError),
+            ):
                 admin = KafkaAdminClient(bootstrap_servers=way.address, **config)
                 admin.close()
                 return "none"
@@ -143,7 +146,7 @@ class Aiokafka:
 
         async def go() -> str:
             client = AIOKafkaClient(bootstrap_servers=way.address, **self.config(way))
-            with _said("aiokafka", "Unable|No broker") as said:
+            with _warnings("aiokafka", "Unable|No broker") as said:
                 try:
                     await client.bootstrap()
                     return "none" if client.cluster.brokers() else said[0]
@@ -293,7 +296,7 @@ CLIENTS: Final = ("kafka-python", "aiokafka", "confluent-kafka", "Java")
 
 
 def client(name: str, java: Callable[[], Java]) -> Client:
-    """One of `CLIENTS`. `java` is called for that one only: its process takes long to start."""
+    """Returns one of `CLIENTS`. `java` is called for that one only: its process takes long to start."""
     kinds: dict[str, Callable[[], Client]] = {
         "kafka-python": KafkaPython,
         "aiokafka": Aiokafka,

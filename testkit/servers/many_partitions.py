@@ -130,7 +130,7 @@ class ManyPartitions:
             yield range(first, min(first + PARTITIONS_IN_REQUEST, self.partitions))
 
     def produce(self, broker: BrokerProcess, number: int) -> None:
-        """One record to each partition, late enough for a segment of its own."""
+        """Sends a record to each partition, late enough for a segment of its own."""
         begin = time.monotonic()
         timestamp_ms = 10**12 + number * 2 * SEGMENT_MS
         with RawClient(broker.address, timeout_s=120) as client:

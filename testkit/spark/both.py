@@ -1,4 +1,4 @@
-"""One question to Spark's connector and to ours, and a comparison of all that they answer."""
+"""The same reads by Spark's connector and by ours, and a comparison of all results."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class Both:
         assert ours == theirs, f"{ours} by kwire, {theirs} by kafka"
         return ours
 
-    def fail(self, says: str, **options: object) -> str:
-        """Asserts that both refuse; returns our error, which has to match the pattern `says`."""
+    def fail(self, pattern: str, **options: object) -> str:
+        """Asserts that both refuse; returns our error, which has to match `pattern`."""
         with pytest.raises(Exception):  # noqa: B017 - Java's or ours
             self.kafka.read(**options).collect()
-        return failing(self.kwire, says, **options)
+        return failing(self.kwire, pattern, **options)
 
 
-def failing(tables: Tables, says: str, **options: object) -> str:
+def failing(tables: Tables, pattern: str, **options: object) -> str:
     """Returns the error of the batch."""
     with pytest.raises(PySparkException) as caught:
         tables.read(**options).collect()
     text = str(caught.value)
-    assert re.search(says, text), text
+    assert re.search(pattern, text), text
     return text
 
 

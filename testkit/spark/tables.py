@@ -31,7 +31,7 @@ _names = itertools.count(1)
 
 
 def by_partition(topic: str, positions: Mapping[int, int]) -> str:
-    """Offsets or timestamps of a topic's partitions, as Spark's options want them."""
+    """Offsets or timestamps of a topic's partitions, in the form of Spark's options."""
     return json.dumps({topic: {str(partition): position for partition, position in positions.items()}})
 
 

@@ -25,7 +25,7 @@ def put(
     transactional: bool = False,
     compression: int = 0,
 ) -> AppendResult:
-    """One batch of these keys and values; None deletes."""
+    """Appends a batch of these keys and values; None deletes."""
     batch = build_batch(
         [
             Record(number, timestamp_ms, key.encode(), None if value is None else value.encode())

@@ -1,4 +1,4 @@
-"""A folder of the operating system's that fails when a test wants: the real twin of what `MemoryDisk` can do.
+"""A folder of the operating system's that fails when a test lets it: the real twin of what `MemoryDisk` can do.
 
 `before_operation` is called before each append, each sync of a file ("sync") and each of a folder ("sync_dir"), with
 the operation's name and the path, and may raise an OSError, as a disk would.

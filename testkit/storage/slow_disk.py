@@ -1,4 +1,4 @@
-"""A disk in memory whose syncs take as long as a test wants, and fail when it wants."""
+"""A disk in memory whose syncs a test can delay and let fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""aiokafka, whose event loop has a thread of its own. It cannot delete groups, and knows no ACLs."""
+"""aiokafka, whose event loop has a thread of its own. It can neither delete groups nor change ACLs."""
 
 from __future__ import annotations
 

@@ -55,58 +55,58 @@ class Admin(Protocol):
         *,
         validate_only: bool = False,
     ) -> None:
-        """With one replica."""
+        """Creates a topic with one replica."""
 
     def delete(self, topic: str) -> None: ...
 
     def grow(self, topic: str, partitions: int, *, validate_only: bool = False) -> None:
-        """To so many partitions in all."""
+        """Adds partitions, up to so many in all."""
 
     def topics(self) -> set[str]: ...
 
     def partitions(self, topic: str) -> int:
-        """How many there are."""
+        """Returns the number of partitions."""
 
     def configs(self, topic: str, *names: str) -> dict[str, Config]:
-        """Those that are named, or else all."""
+        """Returns the named configs, or else all."""
 
     def alter(self, topic: str, name: str, value: str) -> None: ...
 
     def cluster(self) -> Cluster: ...
 
     def delete_records(self, topic: str, partition: int, before: int) -> int:
-        """The log start afterwards; -1 is for all records."""
+        """Deletes records, all if `before` is -1; returns the log start afterwards."""
 
     def groups(self) -> set[str]: ...
 
     def offsets(self, group: str) -> dict[tuple[str, int], Committed]:
-        """By topic and partition."""
+        """Returns a group's offsets by topic and partition."""
 
 
 class FullAdmin(Admin, Protocol):
-    """What not every client has."""
+    """Requests that not every client has."""
 
     def delete_group(self, group: str) -> None: ...
 
     def create_acl(self) -> None:
-        """One that lets somebody read a topic."""
+        """Creates an ACL that lets a user read a topic."""
 
     def delete_acls(self) -> None:
-        """Those like that one."""
+        """Deletes the ACLs that match it."""
 
 
 class FurtherAdmin(FullAdmin, Protocol):
-    """What even fewer clients have."""
+    """Requests that even fewer clients have."""
 
     def described(self, group: str) -> DescribedGroup: ...
 
     def listed(self, group: str, *states: str) -> str | None:
-        """The state of a group that is listed among all, or among those in the given states."""
+        """Returns the state of a group that is listed among all, or among those in the given states."""
 
     def alter_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None: ...
 
     def offset_at(self, topic: str, time: str | int, *, committed: bool) -> tuple[int, int]:
-        """Offset and time of a record of partition 0, or -1 for what there is not.
+        """Returns offset and time of a record of partition 0, or -1 for what there is not.
 
         The first one since a time, or one that EARLIEST, LATEST or MAX_TIMESTAMP names; as read_committed sees it, or
         as read_uncommitted does.

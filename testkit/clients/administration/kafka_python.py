@@ -44,7 +44,7 @@ def _refusing() -> Iterator[None]:
 
 
 def configs_of(admin: Any, kind: ConfigResourceType, name: str, *names: str) -> dict[str, Config]:
-    """Those that are named, or else all."""
+    """Returns the named configs, or else all."""
     resource = ConfigResource(kind, name, dict.fromkeys(names, "") or None)
     if is_second_generation(admin):
         (response,) = admin.describe_configs([resource])

@@ -1,4 +1,4 @@
-"""kafka-python 3.0, which can ask for most of what there is."""
+"""kafka-python 3.0, which has most of the admin requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics, configs, records, groups and ACLs are asked about and changed, and what cannot be gets Kafka's errors."""
+"""Topics, configs, records, groups and ACLs are described and changed, and wrong requests get Kafka's errors."""
 
 from __future__ import annotations
 
@@ -264,11 +264,11 @@ class FurtherScenes(_GroupScenes):
                 producer.produce(topic, b"value", timestamp=BEGAN_MS + time_ms)
         topics.delete_records(broker.bootstrap, topic, 1)
 
-        def ask(time: str | int) -> tuple[int, int]:
+        def found(time: str | int) -> tuple[int, int]:
             return admin.offset_at(topic, time, committed=committed)
 
-        assert ask(EARLIEST) == (1, -1)
-        assert ask(LATEST) == (4, -1)
-        assert ask(MAX_TIMESTAMP) == (1, BEGAN_MS + 50)
-        assert ask(BEGAN_MS) == ask(BEGAN_MS + 11) == (1, BEGAN_MS + 50)
-        assert ask(BEGAN_MS + 51) == (-1, -1)
+        assert found(EARLIEST) == (1, -1)
+        assert found(LATEST) == (4, -1)
+        assert found(MAX_TIMESTAMP) == (1, BEGAN_MS + 50)
+        assert found(BEGAN_MS) == found(BEGAN_MS + 11) == (1, BEGAN_MS + 50)
+        assert found(BEGAN_MS + 51) == (-1, -1)

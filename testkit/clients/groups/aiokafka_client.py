@@ -25,8 +25,8 @@ _ASSIGNORS = {
 
 
 class _Listener(ConsumerRebalanceListener):
-    def __init__(self, told: list[tuple[str, list[int]]]) -> None:
-        self._told = told
+    def __init__(self, changes: list[tuple[str, list[int]]]) -> None:
+        self._told = changes
 
     def on_partitions_revoked(self, revoked: Any) -> None:
         self._told.append((TAKEN, sorted(it.partition for it in revoked)))
@@ -71,7 +71,7 @@ class _Offsets:
 @attrs.define(eq=False)
 class _Member(_Offsets):
     way: str
-    told: list[tuple[str, list[int]]] = attrs.field(factory=list, init=False)
+    changes: list[tuple[str, list[int]]] = attrs.field(factory=list, init=False)
 
     @property
     def owned(self) -> list[int]:
@@ -88,7 +88,7 @@ class _Member(_Offsets):
         self.loop.run(self._subscribe(pattern=pattern))
 
     async def _subscribe(self, **to: Any) -> None:
-        self.consumer.subscribe(**to, listener=_Listener(self.told))
+        self.consumer.subscribe(**to, listener=_Listener(self.changes))
 
     def poll(self) -> list[Taken]:
         return self._poll(None)

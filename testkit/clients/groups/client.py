@@ -45,7 +45,7 @@ class Evicted(Exception):
 
 @attrs.frozen(kw_only=True)
 class MemberConfig:
-    """What a member is told of its group; without a value, the client's default counts."""
+    """A member's configuration; without a value, the client's default counts."""
 
     group: str
     strategy: str | None = None
@@ -60,14 +60,14 @@ class MemberConfig:
     session_ms: int | None = None
     max_poll_ms: int | None = None
     looks_often: bool = False
-    """Whether it asks several times in a second which topics and partitions there are."""
+    """Whether it requests the metadata of topics several times in a second."""
 
 
 class Offsets(Protocol):
-    """What everybody can do with a group's offsets."""
+    """Commits and fetches a group's offsets."""
 
     def commit_offsets(self, topic: str, offsets: Mapping[int, Committed]) -> None:
-        """By partition. Raises Refused, or Evicted."""
+        """Commits offsets by partition. Raises Refused, or Evicted."""
 
     def committed(self, topic: str, partition: int) -> Committed | None: ...
 
@@ -79,22 +79,22 @@ class Member(Offsets, Protocol):
 
     @property
     def topics(self) -> set[str]:
-        """Those that it has partitions of."""
+        """The topics that it has partitions of."""
 
     @property
-    def told(self) -> list[tuple[str, list[int]]]:
-        """Which partitions were GIVEN to it and TAKEN from it, each time."""
+    def changes(self) -> list[tuple[str, list[int]]]:
+        """The partitions that were GIVEN to it and TAKEN from it, each time."""
 
     def subscribe(self, topic: str) -> None: ...
 
     def subscribe_to_pattern(self, pattern: str) -> None:
-        """A regular expression, with a circumflex at its start."""
+        """Subscribes to a regular expression, with a circumflex at its start."""
 
     def poll(self) -> list[Taken]:
-        """What comes within a moment. Raises Refused."""
+        """Returns the records that come within a moment. Raises Refused."""
 
     def take(self, count: int) -> list[Taken]:
-        """The next records. It does not read beyond them. Raises Refused."""
+        """Returns the next records, and does not read beyond them. Raises Refused."""
 
     def commit(self) -> None:
         """Commits what it took, in its way. Returns when that is done, unless it is done when the member leaves."""
@@ -108,7 +108,7 @@ class Client(Protocol):
 
     @property
     def crash_strategies(self) -> Sequence[str | None]:
-        """Those that a member in a process of its own can have; None is the default."""
+        """The strategies that a member in a process of its own can have; None is the default."""
 
     @property
     def cooperative(self) -> str:
@@ -116,11 +116,11 @@ class Client(Protocol):
 
     @property
     def ways(self) -> Sequence[str]:
-        """How its members commit: "sync", or "at close", and what else it has."""
+        """The ways in which its members commit: "sync", "at close", and others."""
 
     @property
     def bytes_after_metadata(self) -> int:
-        """How many it adds to the text of a commit."""
+        """The number of bytes that it adds to the metadata of a commit."""
 
     def joining(self, bootstrap: str, config: MemberConfig) -> AbstractContextManager[Member]:
         """A member that is not subscribed yet."""
@@ -135,4 +135,4 @@ class Client(Protocol):
         """A consumer that uses the group's offsets without being a member."""
 
     def settle(self, members: Sequence[Member], partitions: int, *, most: int) -> list[list[int]]:
-        """Goes on until they share the partitions of one topic; what each owns."""
+        """Polls until they share the partitions of one topic; returns those of each."""

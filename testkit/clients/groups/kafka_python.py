@@ -19,8 +19,8 @@ from testkit.clients.members import MemberProcess, member_process
 
 
 class _Listener(ConsumerRebalanceListener):
-    def __init__(self, told: list[tuple[str, list[int]]]) -> None:
-        self._told = told
+    def __init__(self, changes: list[tuple[str, list[int]]]) -> None:
+        self._told = changes
 
     def on_partitions_revoked(self, revoked: Any) -> None:
         self._told.append((TAKEN, sorted(it.partition for it in revoked)))
@@ -58,7 +58,7 @@ class _Offsets:
 @attrs.define(eq=False)
 class _Member(_Offsets):
     way: str
-    told: list[tuple[str, list[int]]] = attrs.field(factory=list, init=False)
+    changes: list[tuple[str, list[int]]] = attrs.field(factory=list, init=False)
 
     @property
     def owned(self) -> list[int]:
@@ -69,10 +69,10 @@ class _Member(_Offsets):
         return {it.topic for it in self.consumer.assignment()}
 
     def subscribe(self, topic: str) -> None:
-        self.consumer.subscribe([topic], listener=_Listener(self.told))
+        self.consumer.subscribe([topic], listener=_Listener(self.changes))
 
     def subscribe_to_pattern(self, pattern: str) -> None:
-        self.consumer.subscribe(pattern=pattern, listener=_Listener(self.told))
+        self.consumer.subscribe(pattern=pattern, listener=_Listener(self.changes))
 
     def poll(self) -> list[Taken]:
         return self._poll(kafka_python_groups.JOIN_WITHIN_MS, None)

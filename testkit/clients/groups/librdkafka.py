@@ -40,7 +40,7 @@ class _Member(_Offsets):
     way: str
     answers: list[KafkaError | None]
     """What became of its commits."""
-    told: list[tuple[str, list[int]]] = attrs.field(factory=list, init=False)
+    changes: list[tuple[str, list[int]]] = attrs.field(factory=list, init=False)
     _last: Message | None = attrs.field(default=None, init=False)
 
     @property
@@ -59,7 +59,7 @@ class _Member(_Offsets):
         )
 
     def _hear(self, what: str, partitions: list[TopicPartition]) -> None:
-        self.told.append((what, sorted(it.partition for it in partitions)))
+        self.changes.append((what, sorted(it.partition for it in partitions)))
 
     def subscribe_to_pattern(self, pattern: str) -> None:
         self.subscribe(pattern)
@@ -117,7 +117,7 @@ class Confluent:
 
     @property
     def strategies(self) -> Sequence[str]:
-        """Of the members, or of the coordinator."""
+        """The strategies of the members, or of the coordinator."""
         return ("range", "roundrobin", "cooperative-sticky") if self._is_classic else ("uniform", "range")
 
     @property

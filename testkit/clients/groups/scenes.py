@@ -1,4 +1,4 @@
-"""Who gets which partitions, who may commit, and where reading goes on."""
+"""Assignments of partitions, commits, and the position of a new owner."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Scenes:
     client: ClassVar[Client]
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """What a scene is played with depends on what the client has."""
+        """Parametrizes a scene with the strategies and ways that the client has."""
         having: dict[str, Callable[[], Any]] = {
             "strategy": lambda: self.client.strategies,
             "crash_strategy": lambda: self.client.crash_strategies,
@@ -207,12 +207,12 @@ class StaticScenes(_Scenes):
             with instance("two") as two:
                 fill_each(broker.bootstrap, topic, 4)
                 before = self.client.settle([one, two], 4, most=2)
-            told = list(one.told)
+            changes = list(one.changes)
             for _ in range(2):  # twice gone and twice back
                 with instance("two") as two:
                     fill_each(broker.bootstrap, topic, 4)
                     assert self.client.settle([one, two], 4, most=2) == before
-            assert one.told == told
+            assert one.changes == changes
 
 
 class CooperativeScenes(_Scenes):
@@ -223,8 +223,8 @@ class CooperativeScenes(_Scenes):
         fill_each(broker.bootstrap, topic, 4)
         config = MemberConfig(group=group, strategy=self.client.cooperative)
 
-        def told(member: Member, what: str) -> list[list[int]]:
-            return [partitions for told, partitions in member.told if told == what and partitions]
+        def changes(member: Member, what: str) -> list[list[int]]:
+            return [partitions for change, partitions in member.changes if change == what and partitions]
 
         with (
             self.client.joining(broker.bootstrap, config) as first,
@@ -234,11 +234,11 @@ class CooperativeScenes(_Scenes):
             self.client.settle([first], 4, most=4)
             second.subscribe(topic)
             mine, other = self.client.settle([first, second], 4, most=2)
-            assert told(first, TAKEN) == [other]  # and nothing else was taken
-            assert told(second, GIVEN) == [other]
+            assert changes(first, TAKEN) == [other]  # and nothing else was taken
+            assert changes(second, GIVEN) == [other]
             second.close()
             self.client.settle([first], 4, most=4)
-            assert told(first, GIVEN) == [[0, 1, 2, 3], other]
+            assert changes(first, GIVEN) == [[0, 1, 2, 3], other]
             assert sorted(mine + other) == [0, 1, 2, 3]
 
 

@@ -33,7 +33,7 @@ def subscribed_partitions(group: GroupSpec) -> set[Partition]:
     return {(topic, it) for topic in topics for it in range(group.topics[topic].partition_count)}
 
 
-def owners_if_nobody_moves(group: GroupSpec) -> dict[Partition, str]:
+def owners_without_moves(group: GroupSpec) -> dict[Partition, str]:
     """Returns the partitions that members have and may keep."""
     found = owners({member_id: spec.assigned for member_id, spec in group.members.items()})
     wanted = subscribed_partitions(group)
@@ -43,7 +43,7 @@ def owners_if_nobody_moves(group: GroupSpec) -> dict[Partition, str]:
 def moved(group: GroupSpec, parts: Mapping[str, Assignment]) -> int:
     """Returns the number of partitions that left a member although it might have kept them."""
     now = owners(parts)
-    return sum(now[it] != owner for it, owner in owners_if_nobody_moves(group).items())
+    return sum(now[it] != owner for it, owner in owners_without_moves(group).items())
 
 
 def loads(parts: Mapping[str, Assignment]) -> dict[str, int]:
@@ -149,7 +149,7 @@ def best_cost(group: GroupSpec) -> Cost:
     One partition after the other enters by the cheapest way, on which others may be passed on. After each the cost is
     the lowest for those that entered.
     """
-    had = owners_if_nobody_moves(group)
+    had = owners_without_moves(group)
     owner: dict[Partition, str] = {}
     load: Counter[str] = Counter()
     for entering in sorted(subscribed_partitions(group)):

@@ -108,7 +108,7 @@ class Client:
 
 @attrs.define(eq=False)
 class Keeper:
-    """The share coordinators: they answer when a test wants it. `states` are the states that exist."""
+    """The share coordinators: they answer when a test calls for it. `states` are the states that exist."""
 
     driver: ShardDriver
     states: dict[tuple[str, TopicIdPartition], tuple[int, int]] = attrs.field(factory=dict)

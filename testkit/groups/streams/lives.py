@@ -229,7 +229,8 @@ class StreamsLives(RuleBasedStateMachine):
             assert error is ErrorCode.FENCED_MEMBER_EPOCH
 
     def _heartbeat(self, client: Client, **how: Any) -> ErrorCode:
-        """A task with state leaves its member only for one that is nearly up to date, or that never says it is."""
+        """Sends a heartbeat. A task with state leaves its member only for one that is nearly up to date, or never
+        reports that it is."""
         before = self._active_tasks_of(client.member_id)
         error = client.heartbeat(**how)
         group = self.group

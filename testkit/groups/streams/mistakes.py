@@ -156,7 +156,7 @@ MISTAKES = [
         ("a member that waits counts as settled", instead(f"{RECONCILIATION}._toward_target", never_waiting)),
         ("a task is as new as the epoch", instead(f"{RECONCILIATION}._next_active", with_epochs_of_now)),
         ("a task is older than it is", instead(f"{RECONCILIATION}._next_active", with_epochs_of_long_ago)),
-        ("no member is told of a shutdown", instead("kwire.groups.streams.heartbeats:_shutdown", always(None))),
+        ("no member gets the status of a shutdown", instead("kwire.groups.streams.heartbeats:_shutdown", always(None))),
         ("an append that fails changes the group all the same", without(f"{DRAFT}.append", f"{DRAFT}.undo")),
         ("a request that is refused changes the group", without(f"{HEARTBEATS}.heartbeat", f"{DRAFT}.undo")),
         ("a silent member stays", without(f"{MODERN}.over", f"{MEMBERSHIP}.remove")),
@@ -179,8 +179,11 @@ MISTAKES = [
         ("who says nothing of its progress is waited for", instead(REFINE, of_everybody)),
         ("a task goes to the member where it warms up at once", instead(REFINE, with_targets("active"))),
         ("a task is a standby where it is active", instead(REFINE, with_targets("standby"))),
-        ("everybody is asked to describe the topology", instead(f"{DESCRIPTIONS}.solicit", everybody)),
-        ("nobody is asked to describe the topology", instead(f"{DESCRIPTIONS}.are_wanted", always(False))),
+        ("the topology's description is requested from every member", instead(f"{DESCRIPTIONS}.solicit", everybody)),
+        (
+            "the topology's description is requested from no member",
+            instead(f"{DESCRIPTIONS}.are_wanted", always(False)),
+        ),
         ("a description outlives its group", without(f"{MEMBERSHIP}.stop_all", f"{DESCRIPTIONS}.forget")),
         (
             "a replay forgets what was described",

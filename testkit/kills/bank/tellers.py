@@ -56,7 +56,7 @@ class Tellers:
                 self._at_work[number] = self._start(number)
 
     def kill(self) -> None:
-        """One of them, with SIGKILL."""
+        """Kills one of them, with SIGKILL."""
         self._one().kill()
 
     def kill_all(self) -> None:
@@ -79,7 +79,7 @@ class Tellers:
             del self._at_work[number]
 
     def hold_all(self) -> None:
-        """Those at work stop where they are, until `let_go` or the end."""
+        """Stops those at work where they are, until `let_go` or the end."""
         for process in self._at_work.values():
             process.send_signal(signal.SIGSTOP)
 

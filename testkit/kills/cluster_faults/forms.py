@@ -22,7 +22,7 @@ class Form(Protocol):
     def close(self) -> None: ...
 
     def settings(self, node_id: int) -> list[str]:
-        """Those by which a node finds the others."""
+        """Returns the settings by which a node finds the others."""
 
     def may_have_ended(self, log: str) -> bool:
         """True if a node that ended by itself, with this log, was right to do so; a supervisor starts it again."""

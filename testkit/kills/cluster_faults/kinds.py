@@ -162,7 +162,7 @@ def _cut_off_and_killed(cluster: ClusterOfProcesses, fault: Fault) -> None:
 
 
 def _another_killed_while_cut_off(cluster: ClusterOfProcesses, fault: Fault) -> None:
-    """One node cannot be reached by the others, and one of these dies meanwhile."""
+    """Cuts a node off from the others, one of which dies meanwhile."""
     proxy = _of_brokers(cluster, fault.node_id)
     proxy.cut()
     time.sleep(fault.lasts_s / 2)
@@ -190,7 +190,7 @@ def _zookeeper_killed(cluster: ClusterOfProcesses, fault: Fault) -> None:
 
 
 def _zookeeper_killed_and_a_node(cluster: ClusterOfProcesses, fault: Fault) -> None:
-    """Nobody can be elected before it is back."""
+    """No leader can be elected before ZooKeeper is back."""
     server = _zookeeper(cluster).server
     server.kill()
     cluster.kill(fault.node_id)

@@ -252,7 +252,7 @@ def _end_offset(client: RawClient, spot: Spot) -> tuple[int, int]:
 
 
 def _led_end(client: RawClient, spot: Spot) -> int:
-    """One more than the end offset, so that an empty log counts as an answer; 0 while the partition has no leader."""
+    """Returns the end offset + 1, so that an empty log counts as an answer; 0 while the partition has no leader."""
     error, offset = _end_offset(client, spot)
     assert error in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE), error
     return offset + 1 if error == ErrorCode.NONE else 0

@@ -23,7 +23,7 @@ _HEAD = struct.Struct(">IIII")
 
 
 class Mark(NamedTuple):
-    """Which record it is: the producer's number, and its place among those it sent to the partition, from 0."""
+    """A record's identity: the producer's number, and its place among those it sent to the partition, from 0."""
 
     producer: int
     sequence: int

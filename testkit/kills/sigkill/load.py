@@ -181,7 +181,7 @@ class Load:
         return True
 
     def _read(self, number: int) -> None:
-        """One member after the other: each reads for a while, and some leave without having committed.
+        """Runs one member after the other: each reads for a while, and some leave without having committed.
 
         They speak either protocol, so that the group changes its kind again and again.
         """

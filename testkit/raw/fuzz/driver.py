@@ -49,7 +49,7 @@ def topic_id(client: RawClient, name: str) -> bytes:
 
 
 class Fuzzer:
-    """One attacker. `outcomes` counts what became of its attacks; every answer is decoded to the last byte."""
+    """One attacker. `outcomes` counts the results of its attacks; every answer is decoded to the last byte."""
 
     def __init__(self, address: str) -> None:
         self._address = address

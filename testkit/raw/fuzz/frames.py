@@ -168,7 +168,7 @@ def produce_frame(topic: str, records: bytes, *, acks: int = 1, version: int = 9
 
 
 def compressed_bombs(content_bytes: int) -> dict[str, bytes]:
-    """One batch for each codec whose records unfold to about `content_bytes`; each is a small produce request."""
+    """Returns a batch for each codec whose records unfold to about `content_bytes`; each is a small produce request."""
     piece = bytes(1 << 20)
     pieces = content_bytes // len(piece)
     stream = zstandard.ZstdCompressor().compressobj()

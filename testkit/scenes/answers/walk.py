@@ -1,6 +1,6 @@
 """A walk over every answer: each API in each version, requested and refused in every way that can be enumerated.
 
-* asked: the usual request, and each that differs from it in one field;
+* requested: the usual request, and each that differs from it in one field;
 * denied: the same, of a client that has no permissions;
 * one right lacking: the usual request, of a client that lacks one of the permissions that the handler has checked;
 * failed: the usual request, while a function that it has called, and that can raise KafkaError, does so.

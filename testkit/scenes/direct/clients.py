@@ -113,7 +113,7 @@ def add_offsets(driver: BrokerDriver, transactional_id: str, identity: Identity,
 def produce(
     driver: BrokerDriver, batches: Sequence[Batch], transactional_id: str | None = None, version: int = TV2
 ) -> dict[TopicPartition, tuple[ErrorCode, int]]:
-    """One request; of each partition the error and the base offset."""
+    """Sends one request; returns the error and the base offset of each partition."""
     topics: dict[str, TopicProduceData] = {}
     for batch in batches:
         topic, index = batch.tp

@@ -66,7 +66,7 @@ def complaint(check: Check, outcome: Outcome) -> str | None:
 def main(texts: tuple[str, ...], *, only_list: bool, jobs: int, verbose: bool) -> None:
     """Breaks every check of security whose name has one of these texts (or all), and runs the tests that should notice.
 
-    Ends with 1 if no test noticed one of them. Add a test for it; if there can be none, say why in UNSEEN, in rooms.py.
+    Ends with 1 if no test noticed one of them. Add a test for it, or else the reason to UNSEEN, in rooms.py.
     """
     chosen = [it for it in all_checks() if not texts or any(text in it[1].name for text in texts)]
     if only_list:

@@ -135,7 +135,7 @@ def _checks_at(node: ast.AST, path: str) -> Iterator[tuple[ast.AST, ast.AST, ast
 
 
 def _conditions(test: ast.expr) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:
-    """Those of which one is enough."""
+    """Yields the conditions of which one is enough."""
     match test:
         case ast.BoolOp(op=ast.Or(), values=conditions):
             for condition in conditions:
@@ -154,7 +154,7 @@ def _conditions(test: ast.expr) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]
 
 
 def _errors(caught: ast.expr) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:
-    """Those that are caught, each shown as `except Error`."""
+    """Yields the caught errors, each shown as `except Error`."""
     errors = caught.elts if isinstance(caught, ast.Tuple) else [caught]
     for error in errors:
         rest = [it for it in errors if it is not error]

@@ -26,7 +26,7 @@ class Room:
         yield from [path] if path.is_file() else sorted(path.rglob("*.py"))
 
     def own_tests(self, check: Check) -> list[str]:
-        """Those whose names have the name of the check's module: they are quick, and most likely to notice."""
+        """Returns the files named after the check's module: they are quick, and most likely to notice."""
         pattern = f"test_*{PurePosixPath(check.path).stem}*.py"
         paths = [REPOSITORY / it for it in self.tests]
         files = [file for it in paths for file in ([it] if it.is_file() else sorted(it.rglob("test_*.py")))]

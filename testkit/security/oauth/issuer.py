@@ -49,7 +49,7 @@ def jwks(*members: Mapping[str, Any]) -> bytes:
 
 
 def claims(**changes: Any) -> dict[str, Any]:
-    """Those of a good token; a change to None takes a claim away."""
+    """Returns the claims of a good token; a change to None removes a claim."""
     values = {"sub": "alice", "iat": NOW_S - 10, "exp": NOW_S + 600} | changes
     return {name: value for name, value in values.items() if value is not None}
 

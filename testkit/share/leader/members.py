@@ -123,7 +123,7 @@ class ShareGroup:
         )
 
     async def produce(self, *values: bytes, topic: str = "t", index: int = 0, age_ms: int = 0) -> int:
-        """One batch, so old already; its base offset."""
+        """Sends a batch of that age; returns its base offset."""
         timestamp = self.broker.clock.now_ms() - age_ms
         batch = build_batch([Record(timestamp=timestamp, value=value) for value in values])
         return await self.send(batch, topic=topic, index=index)

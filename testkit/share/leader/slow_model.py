@@ -353,7 +353,7 @@ class SlowModel:
                 self.start = self.end = max(offset, self.end)
 
     def advance(self) -> None:
-        """Over what is done, and over holes."""
+        """Moves the start over records that are done, and over holes."""
         last_done = self.start - 1
         for o in sorted(self.records):
             record = self.records[o]

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 class Picker(Protocol):
     def below(self, count: int) -> int:
-        """One of 0, 1, ... count - 1."""
+        """Returns one of 0, 1, ... count - 1."""
 
 
 @attrs.define
@@ -179,7 +179,7 @@ class World:
             self.compare()
 
     def change_limits(self) -> None:
-        """Those that may change while records are in flight; not whether failures are kept."""
+        """Changes the limits that may change while records are in flight; not whether failures are kept."""
         self.limits = attrs.evolve(
             self.limits,
             max_in_flight_records=self.of((6, 12, 30)),
@@ -235,7 +235,7 @@ class World:
         self._acknowledge(member, list(self._batches(held)))
 
     def acknowledge_each(self) -> None:
-        """One batch for each record."""
+        """Acknowledges in one batch for each record."""
         member = self.of(MEMBERS)
         held = self.model.held(member)[: 1 + self.pick.below(12)]
         if held:

@@ -212,7 +212,7 @@ class World:
     # Following
 
     def fetcher(self, node_id: int) -> Fetcher | None:
-        """The node's fetcher, as its role wants it; None if it does not follow."""
+        """Returns the node's fetcher, matched to its role; None if it does not follow."""
         partition = self.partition(node_id)
         role, key = partition.role, (partition.topic_id, 0)
         if type(role) is not Follower or role.leader_id == NO_LEADER:

@@ -20,7 +20,7 @@ CALLS_PER_TURN = 50
 
 @attrs.define(eq=False)
 class Calendar(trio.abc.Clock):
-    """Callbacks at their times, in seconds. trio asks it for the time, and how long to sleep when no task can run.
+    """Callbacks at their times, in seconds. trio gets the time from it, and how long to sleep when no task can run.
 
     The callbacks are called then, outside of any task. One that raises ends `run`, a task, with what it raised.
     """

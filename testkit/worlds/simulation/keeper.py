@@ -225,7 +225,7 @@ class SimMembership:
         self.keeper.end(self)
 
     def _end(self) -> None:
-        """The process is dead, or knows that its session is over."""
+        """Ends the session in the process: it is dead, or has got the expiry."""
         self.is_over = True
         self._ended.set()
         for answer in list(self._open):

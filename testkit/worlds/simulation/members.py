@@ -185,7 +185,7 @@ class OwningLife(Life, ABC):
     # Offsets
 
     async def commit_all(self) -> None:
-        """One request after another, so that a commit that was answered came after the last offset it follows."""
+        """Sends one request after another, so that a commit that was answered came after the last offset it follows."""
         for index in sorted(self.positions):
             await self._commit_next(index)
 

@@ -57,7 +57,7 @@ def to_the_high_watermark(follow: Function) -> Function:
 
 
 def one_record_less(cut: Function) -> Function:
-    """One of two that diverge stays."""
+    """Leaves one record of two that diverge."""
 
     def mistaken(fetcher: Any, followed: Any, diverging: Any) -> None:
         followed.log.truncate(

@@ -375,7 +375,7 @@ def _records(data: bytes) -> dict[int, Record]:
 
 @attrs.define(eq=False)
 class ShareMember:
-    """One life after the other."""
+    """A member of a share group, which lives one life after the other."""
 
     cluster: Cluster
     ledger: Ledger
