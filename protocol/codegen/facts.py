@@ -59,7 +59,7 @@ class StructFacts:
 
     @staticmethod
     def is_tagged_struct(field: Field) -> bool:
-        """One that is not there is None: cheaper than a struct of defaults, and clearer. Null itself would be taken."""
+        """Such a field is None if absent, cheaper than a struct of defaults and clearer. Null itself would be taken."""
         return field.is_struct and not field.is_array and field.tag is not None and not field.nullable
 
     def type(self, field: Field) -> str:

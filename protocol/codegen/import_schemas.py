@@ -126,7 +126,7 @@ def message_facts(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def compact_json(facts: dict[str, Any], indent: str = "") -> str:
-    """One line for the scalars of an object, then one line for each of its fields."""
+    """Returns JSON with one line for the scalars of an object, then one line for each of its fields."""
     lists = {key: value for key, value in facts.items() if key in {"fields", "commonStructs"}}
     scalars = ", ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in facts.items() if key not in lists)
     if not lists:

@@ -77,7 +77,7 @@ def merge(blocks: Iterable[list[Branch]]) -> list[list[Branch]]:
 
 
 def render(block: list[Branch], whole: Versions) -> list[str]:
-    """One block as source: if, elif, else over the version; or just the lines when they always hold."""
+    """Returns a block as source: if, elif, else over the version; or just the lines when they always hold."""
     if len(block) == 1:
         return list(block[0].lines)
     filled = [branch for branch in block if branch.lines]
