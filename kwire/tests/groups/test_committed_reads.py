@@ -28,7 +28,7 @@ from kwire.handlers.apis import APIS
 from kwire.node.broker import Broker
 from testkit.metadata.harness import FakeClock, context
 from testkit.scenes.direct.broker_driver import BrokerDriver
-from testkit.scenes.internal_topics import create_internal_topics
+from testkit.scenes.internal_topics import FEW_PARTITIONS, create_internal_topics
 
 
 class Asked:
@@ -59,7 +59,7 @@ class Scene:
 
     def __init__(self) -> None:
         clock = FakeClock()
-        config = load_config(settings=["log.flush.interval.messages=1"])
+        config = load_config(settings=[*FEW_PARTITIONS, "log.flush.interval.messages=1"])
         self.broker = Broker.open(config, MemoryDisk(), clock)
         self.driver = BrokerDriver(self.broker, clock)
         create_internal_topics(self.broker)

@@ -22,7 +22,7 @@ from testkit.basics.futures import at_once, value_of
 from testkit.metadata.harness import FakeClock
 from testkit.scenes.direct import clients
 from testkit.scenes.direct.broker_driver import BrokerDriver
-from testkit.scenes.internal_topics import create_internal_topics
+from testkit.scenes.internal_topics import FEW_PARTITIONS, create_internal_topics
 
 
 def flush(partition: Partition) -> None:
@@ -37,7 +37,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.broker = Broker.open(load_config(), MemoryDisk(), self.clock)
+        self.broker = Broker.open(load_config(settings=FEW_PARTITIONS), MemoryDisk(), self.clock)
         create_internal_topics(self.broker)
         config = CreatableTopicConfig("flush.messages", "2")
         at_once(
@@ -154,7 +154,8 @@ def flushing() -> tuple[BrokerDriver, tuple[int, int]]:
     """Every append is flushed before it is answered; producer `id` has its transaction open in `t`."""
     clock = FakeClock()
     driver = BrokerDriver(
-        Broker.open(load_config(settings=["log.flush.interval.messages=1"]), MemoryDisk(), clock), clock
+        Broker.open(load_config(settings=[*FEW_PARTITIONS, "log.flush.interval.messages=1"]), MemoryDisk(), clock),
+        clock,
     )
     create_internal_topics(driver.broker)
     driver.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000), 7)
