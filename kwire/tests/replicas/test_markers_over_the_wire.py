@@ -233,6 +233,7 @@ def test_what_a_connection_sends_behind_a_batch_that_waits_for_its_coordinator_c
     assert [it.responses[0].partition_responses[0].error_code for it in answers] == [0, 0, 0]
 
 
+@pytest.mark.more
 def test_kafkas_own_tool_sees_a_hanging_transaction_and_ends_it(transactions: FakeTransactions) -> None:
     with Broker() as broker, RawClient(broker.address) as client:
         client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 5)

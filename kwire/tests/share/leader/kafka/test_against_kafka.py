@@ -230,6 +230,7 @@ class JudgedPartition(SharePartition):
         }
 
 
+@pytest.mark.more
 def test_it_does_what_kafka_does(judge: Judge) -> None:
     for seed in range(examples(50)):
         world = World(
