@@ -1,4 +1,4 @@
-"""Fixtures of several modules. Where a module has one of the same name of its own, that is the one its tests get."""
+"""Fixtures of several modules. A module's own fixture of the same name takes precedence there."""
 
 from __future__ import annotations
 

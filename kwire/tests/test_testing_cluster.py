@@ -1,4 +1,4 @@
-"""kwire.testing.Cluster: several brokers in the caller's process, which fail when the test wants it."""
+"""kwire.testing.Cluster: several brokers in the caller's process, which fail when the test makes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written is read again, and wrong bytes are a ProtocolError or another value: every message, every version."""
+"""Written messages are read again; wrong bytes are a ProtocolError or another value. Every message and version."""
 
 from __future__ import annotations
 

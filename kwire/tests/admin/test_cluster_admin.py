@@ -1,4 +1,4 @@
-"""What `kwire cluster` asks of brokers where it is not all plain: brokers that lag, fail or forget meanwhile."""
+"""Requests of `kwire cluster` in special cases: to brokers that lag, fail or forget meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the admin library finds of transactions in a made-up cluster: what hangs, what is listed, who is asked."""
+"""Transactions of a made-up cluster in the admin library: hanging ones, lists, and the brokers queried."""
 
 from __future__ import annotations
 

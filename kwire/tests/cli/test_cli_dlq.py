@@ -1,4 +1,4 @@
-"""`kwire dlq` on a broker in this process: what it shows, what it sends, and what a kill at any moment leaves."""
+"""`kwire dlq` on a broker in this process: its output, what it sends, and the state after a kill at any moment."""
 
 from __future__ import annotations
 

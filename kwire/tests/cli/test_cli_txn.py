@@ -1,4 +1,4 @@
-"""`kwire txn` over a cluster that is made up: how it tells what it finds, and what it aborts."""
+"""`kwire txn` over a cluster that is made up: its output and its aborts."""
 
 from __future__ import annotations
 

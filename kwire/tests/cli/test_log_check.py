@@ -1,4 +1,4 @@
-"""`kwire log check` and `kwire log repair` as commands: what they print, ask, refuse and end with.
+"""`kwire log check` and `kwire log repair` as commands: output, prompts, refusals and exit codes.
 
 What is found and how it is mended is tested in storage/tests/inspection/test_inspection.py.
 """

@@ -1,4 +1,4 @@
-"""Apache Kafka beside `kwire log`: its files are sound, its tool sees the same, and it serves what was mended."""
+"""Apache Kafka beside `kwire log`: its files are sound, its tool sees the same, and it serves repaired logs."""
 
 from __future__ import annotations
 

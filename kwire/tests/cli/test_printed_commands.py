@@ -1,4 +1,4 @@
-"""Every kwire command that the documentation shows, and each example of --help, is one that kwire knows."""
+"""Every kwire command in the documentation, and each example of --help, is one that kwire has."""
 
 from __future__ import annotations
 

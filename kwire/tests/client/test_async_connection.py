@@ -1,4 +1,4 @@
-"""A connection that many tasks use: whose answer is whose, and what cancelling, silence and garbage leave."""
+"""A connection that many tasks use: matching of responses; effects of cancellation, silence and garbage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader of committed data sees of any history of transactions, fetched from anywhere in it."""
+"""Any history of transactions as a reader of committed data sees it, fetched from any offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How both kinds of connection introduce themselves: in the order of Kafka's SASL, and again before that has ended."""
+"""Logins on both kinds of connection: in the order of Kafka's SASL, and again before the session ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListOffsets over leaders that move, die and know nothing yet."""
+"""ListOffsets over leaders that move, die and have no state yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A producer over brokers that fail in every way: written once, in both protocols, and fenced when it is."""
+"""A producer over brokers that fail in every way: records written once, in both protocols, and fencing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One ZooKeeper for all tests of this package, and a path of its own in it for each."""
+"""One ZooKeeper for all tests of this package, with a path of its own for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is alive, as the kernel's locks say; and the news between processes."""
+"""Liveness of nodes by the kernel's locks, and the news between processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ordered log that a cluster stands on: the same tests for each form, and what may befall the local one."""
+"""The ordered log under a cluster: the same tests for each form, and failures of the local one."""
 
 from __future__ import annotations
 

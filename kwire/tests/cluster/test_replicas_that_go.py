@@ -1,4 +1,4 @@
-"""A replica leaves a node, or its topic is deleted: who works with it stops before its log is removed."""
+"""A replica leaves a node, or its topic is deleted: its users stop before its log is removed."""
 
 from __future__ import annotations
 

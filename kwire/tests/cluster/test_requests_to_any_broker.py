@@ -1,4 +1,4 @@
-"""What a client gets from a broker that is not the one to ask, and what all brokers answer alike."""
+"""Requests to a broker that cannot serve them, and those that all brokers answer alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers that reach each other over a listener that asks who is there: replicas, coordinators, their markers.
+"""Brokers that reach each other over a listener with authentication: replicas, coordinators, markers.
 
 Each node has one listener, which clients use as well. The nodes are processes, as a cluster has them.
 """

@@ -1,4 +1,4 @@
-"""Delegation tokens in a cluster: every node knows those of the others, and one removes what has expired."""
+"""Delegation tokens in a cluster: every node has those of the others, and one removes the expired ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which brokers a node lists. Clients that hear of none throw away every broker that they knew (librdkafka 2.16)."""
+"""The brokers that a node lists. Clients that get none discard all that they had (librdkafka 2.16)."""
 
 from __future__ import annotations
 

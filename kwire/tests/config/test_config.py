@@ -1,4 +1,4 @@
-"""ServerConfig: what the file, the flags and the defaults give together."""
+"""ServerConfig: the result of the file, the flags and the defaults together."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Every configuration that may change while the broker runs, and acts in kwire, is seen to act when it is changed.
+"""Every configuration that may change while the broker runs, and acts in kwire, takes effect when it is changed.
 
-The tables say how one sees it: `probe` does something and tells what came of it, once under the value `before` and once
-under `after`; `differ` compares. Each is changed wherever it may be set: for the topic, for all brokers, for this one;
-and the new value is seen to act after a restart as well. A configuration that may change and has no row fails
+The tables define how: `probe` does something and returns the result, once under the value `before` and once under
+`after`; `differ` compares. Each is changed wherever it may be set: for the topic, for all brokers, for this one;
+and the new value must act after a restart as well. A configuration that may change and has no row fails
 `test_every_configuration_that_may_change_has_a_row`.
 """
 

@@ -1,4 +1,4 @@
-"""The time of coordinators: how long their task sleeps, and what is not counted because nobody was served."""
+"""The clock of coordinators: how long their task sleeps, and time that does not count as none was served."""
 
 from __future__ import annotations
 

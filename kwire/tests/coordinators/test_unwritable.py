@@ -1,4 +1,4 @@
-"""What a coordinator says and does while its partition takes no records."""
+"""Responses and actions of a coordinator while its partition takes no records."""
 
 from __future__ import annotations
 

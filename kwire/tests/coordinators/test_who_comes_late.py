@@ -1,6 +1,6 @@
 """Requests that come after a deadline, on a broker whose own task has not woken up: what is due is done before them.
 
-Time goes on when a test says so, and nothing but the requests looks at it.
+Only the test moves the clock, and only the requests look at it.
 """
 
 from __future__ import annotations

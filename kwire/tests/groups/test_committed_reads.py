@@ -1,4 +1,4 @@
-"""OffsetFetch on a broker whose flushes happen when the test wants: what is not committed is not told."""
+"""OffsetFetch on a broker whose flushes the test triggers: uncommitted offsets are not returned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A second kind of group, made up, beside the classic one: what the shard and the offsets ask of a group is enough."""
+"""A made-up second kind of group beside the classic one: the interface of the shard and the offsets is enough."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Offsets inside and outside of transactions against a model that compares positions in the log, as Kafka does.
 
-The shard knows no positions. The model also compacts the log, after which a replay must say the same.
+The shard has no positions. The model also compacts the log, after which a replay must give the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A broker whose disk is full: who is told what, and how it goes on."""
+"""A broker whose disk is full: the errors that clients get, and how it continues."""
 
 from __future__ import annotations
 

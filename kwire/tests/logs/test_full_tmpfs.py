@@ -1,4 +1,4 @@
-"""`kwire serve` on a file system that really is full, with real clients: errors at once, nothing lost, it goes on."""
+"""`kwire serve` on a file system that really is full, with real clients: quick errors, no loss, recovery."""
 
 from __future__ import annotations
 

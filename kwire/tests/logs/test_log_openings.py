@@ -1,4 +1,4 @@
-"""Logs that are looked through after an unclean stop: side by side, with an account of how far it has come."""
+"""Recovery of logs after an unclean stop: side by side, with reports of its progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata, DescribeCluster, DescribeTopicPartitions, InitProducerId: what clients are told of the cluster."""
+"""Metadata, DescribeCluster, DescribeTopicPartitions, InitProducerId: the cluster as clients get it."""
 
 from __future__ import annotations
 

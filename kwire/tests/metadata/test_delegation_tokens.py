@@ -1,4 +1,4 @@
-"""Delegation tokens: who gets, renews, ends and sees which, as in Apache Kafka 4.3.1; and how SCRAM knows them."""
+"""Delegation tokens: permission to get, renew, end and see them, as in Apache Kafka 4.3.1; SCRAM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service over a log that is slow and shared: who is first, who decides again, who is told what."""
+"""The service over a log that is slow and shared: races, repeated decisions, and responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eligible leader replicas (KIP-966): who may lead when nobody is in sync, and who may not after an unclean stop."""
+"""Eligible leader replicas (KIP-966): candidates when the ISR is empty, and after an unclean stop."""
 
 from __future__ import annotations
 

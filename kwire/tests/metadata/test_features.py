@@ -1,4 +1,4 @@
-"""Levels of features: what a folder begins with, what clients are told, and what UpdateFeatures makes of them."""
+"""Levels of features: the initial ones of a folder, those that clients get, and UpdateFeatures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterPartition: a leader asks for another ISR."""
+"""AlterPartition: a leader requests another ISR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which brokers get new replicas: all of them as many, in as many racks as there are, also over many topics."""
+"""The choice of brokers for new replicas: equal numbers, in as many racks as there are, also over many topics."""
 
 from __future__ import annotations
 

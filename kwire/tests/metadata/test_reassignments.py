@@ -1,4 +1,4 @@
-"""Reassignments and elections that an operator asks for, on an image that takes each decision at once."""
+"""Reassignments and elections that an operator requests, on an image that takes each decision at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever brokers, leaders and operators do in whatever order, states follow on each other as the tables say."""
+"""Whatever brokers, leaders and operators do in whatever order, states follow on each other as in the tables."""
 
 from __future__ import annotations
 

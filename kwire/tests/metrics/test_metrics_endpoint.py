@@ -1,4 +1,4 @@
-"""The HTTP side of the metrics: whom it answers, and whom it does not wait for."""
+"""The HTTP side of the metrics: the clients that it answers, and those that it does not wait for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics as a whole: their names, and docs/metrics.md, which must say the same as the code."""
+"""The metrics as a whole: their names, and docs/metrics.md, which must match the code."""
 
 from __future__ import annotations
 

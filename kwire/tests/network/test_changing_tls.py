@@ -1,4 +1,4 @@
-"""TLS of a listener changes while it runs: what configurations do, what is refused, and that nobody notices."""
+"""TLS of a listener changes while it runs: effects, refusals, and connections that are not affected."""
 
 from __future__ import annotations
 

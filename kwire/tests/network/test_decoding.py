@@ -1,4 +1,4 @@
-"""Requests that are not decoded because their bytes were: they mean the same as if they had been."""
+"""Requests whose bytes were decoded before are not decoded again, and mean the same."""
 
 from __future__ import annotations
 

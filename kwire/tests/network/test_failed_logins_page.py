@@ -1,4 +1,4 @@
-"""docs/security.md on logins that fail: the log lines in its table are what a broker logs then, each of them."""
+"""docs/security.md on failed logins: the log lines in its table are those of a broker, each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile and broken peers: each is answered or cut off, and nobody else notices.
+"""Hostile and broken peers get errors or are disconnected; others are not affected.
 
 A seeded fuzz of a `kwire serve` process over raw sockets, a hypothesis-driven one of a broker in this process, and the
 attacks that need no chance: frames that never end, names that are paths, compressed bombs.

@@ -1,7 +1,7 @@
-"""Peers who are not known yet, and do not want to be: at listeners of SASL and TLS, over sockets of a `kwire serve`.
+"""Hostile peers before authentication: at listeners of SASL and TLS, over sockets of a `kwire serve`.
 
-Whatever they send, how much, how slowly and how often: it costs little memory, they are cut off, the log says so in few
-plain lines, and a client at another listener goes on.
+Whatever they send, how much, how slowly and how often: it costs little memory, they are disconnected, the log has few
+plain lines about it, and a client at another listener is served.
 """
 
 from __future__ import annotations

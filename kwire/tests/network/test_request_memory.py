@@ -1,4 +1,4 @@
-"""Requests that arrive share a bounded memory: who needs more than is left waits, and everybody is served."""
+"""Requests that arrive share a bounded memory: those that need more than is left wait; all are served."""
 
 from __future__ import annotations
 

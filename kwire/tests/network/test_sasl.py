@@ -1,4 +1,4 @@
-"""Connections of a listener with SASL: conversations over real sockets, in time that nobody waits for."""
+"""Connections of a listener with SASL: exchanges over real sockets, on a clock that jumps."""
 
 from __future__ import annotations
 

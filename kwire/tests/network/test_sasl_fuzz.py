@@ -1,4 +1,4 @@
-"""Thousands of conversations that break the rules of SASL somewhere: nobody gets in, and others notice nothing."""
+"""Thousands of exchanges that break the rules of SASL: none succeeds, and other clients are not affected."""
 
 from __future__ import annotations
 

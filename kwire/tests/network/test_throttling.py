@@ -1,4 +1,4 @@
-"""What a client that exceeds its quota is told, and that its connection pauses; and that nobody else's does."""
+"""A client that exceeds its quota: its throttle time, and the pause of its connection and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the certificate of a listener changes: by other settings, and by files that are others than before."""
+"""Changes of a listener's certificate: by other settings, and by files that are others than before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's life, with runs that are none, on a clock that only waiting moves."""
+"""The life of a job, with fake runs, on a clock that only waiting moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked before a Spark session is: a Java that it runs on, and the session's settings."""
+"""Checks before a Spark session starts: the Java that it runs on, and the session's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients have taken, and what is remembered of that."""
+"""The usage of clients, and what is remembered of it."""
 
 from __future__ import annotations
 

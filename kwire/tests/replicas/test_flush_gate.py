@@ -1,4 +1,4 @@
-"""What a partition's flush.messages and flush.ms ask for, hold back, and let go; the flushes are run by hand."""
+"""The flush.messages and flush.ms of a partition: flushes, which are run by hand, and answers held back for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flushes in worker threads: what runs when, what shares an fsync, and what a disk that fails makes of it."""
+"""Flushes in worker threads: their order, shared fsyncs, and the effect of a disk that fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients are told of a partition that another node leads (KIP-951), in every version, without a socket."""
+"""Responses about a partition that another node leads (KIP-951), in every version, without a socket."""
 
 from __future__ import annotations
 

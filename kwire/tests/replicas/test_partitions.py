@@ -1,4 +1,4 @@
-"""The partitions of a node: which have a log here, and folders that are as a crash left them."""
+"""The partitions of a node: those with a log here, and folders that are as a crash left them."""
 
 from __future__ import annotations
 

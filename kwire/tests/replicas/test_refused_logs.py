@@ -1,4 +1,4 @@
-"""Partitions that cannot be made or deleted for want of descriptors: their neighbours work, and it is tried again."""
+"""Partitions that cannot be created or deleted for want of descriptors: others work, and it is retried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node is to a partition, and what follows from it: who may append, how far the replicas agree, who is told."""
+"""A node's role for a partition, and its effects: who may append, how far replicas agree, and notices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Produce with transactions: when a coordinator is asked, what its answer makes of a batch, and who waits for it."""
+"""Produce with transactions: requests to a coordinator, their effect on a batch, and the waits for it."""
 
 from __future__ import annotations
 

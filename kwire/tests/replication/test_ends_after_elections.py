@@ -1,4 +1,4 @@
-"""A new leader does not tell an end that is lower than the one that the leader before it has told (KIP-207)."""
+"""A new leader does not return an end that is lower than one that its predecessor returned (KIP-207)."""
 
 from __future__ import annotations
 

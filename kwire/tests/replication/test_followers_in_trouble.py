@@ -1,4 +1,4 @@
-"""Followers whose power is cut, whose disk is full or fails, and whose log is of another time."""
+"""Followers whose power is cut, whose disk is full or fails, and whose log is out of date."""
 
 from __future__ import annotations
 

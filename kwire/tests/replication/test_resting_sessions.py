@@ -1,4 +1,4 @@
-"""Sessions of followers and consumers that read only what has changed: what they still have to notice."""
+"""Sessions of followers and consumers that read only what has changed, and what they must still notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast throttled replicas are copied (KIP-73), in bytes and on the clock of the test."""
+"""The rate at which throttled replicas are copied (KIP-73), in bytes and on the clock of the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the process's descriptors are shared out."""
+"""The division of the process's descriptors."""
 
 from __future__ import annotations
 

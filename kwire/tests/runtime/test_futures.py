@@ -1,4 +1,4 @@
-"""Futures: how a request waits, seen from both sides, with coroutines driven by hand as their connection would."""
+"""Futures: a request's wait, seen from both sides, with coroutines driven by hand as their connection would."""
 
 from __future__ import annotations
 

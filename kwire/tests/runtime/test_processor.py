@@ -1,4 +1,4 @@
-"""The task that serves all sockets: real ones, with a clock that goes by only when a test, or nobody, moves."""
+"""The task that serves all sockets: real ones, with a clock that moves by hand, or when all tasks wait."""
 
 from __future__ import annotations
 

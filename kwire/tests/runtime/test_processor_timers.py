@@ -1,4 +1,4 @@
-"""The processor's timers: each is called once, at the last time that it was told."""
+"""The processor's timers: each is called once, at the last time that it was set to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spinning: when the processor asks again instead of sleeping, and how it learns whether that pays."""
+"""Spinning: when the processor polls again instead of sleeping, and how it learns whether that pays."""
 
 from __future__ import annotations
 

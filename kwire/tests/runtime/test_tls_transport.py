@@ -1,4 +1,4 @@
-"""A transport with TLS beside its peer: handshakes, bytes both ways, and what is said about peers that fail."""
+"""A transport with TLS beside its peer: handshakes, bytes both ways, and errors about peers that fail."""
 
 from __future__ import annotations
 

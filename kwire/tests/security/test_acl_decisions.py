@@ -1,4 +1,4 @@
-"""What the standard authorizer decides: the rules one by one, and against a slow and obvious authorizer."""
+"""The standard authorizer's decisions: the rules one by one, and against a slow and obvious authorizer."""
 
 from __future__ import annotations
 

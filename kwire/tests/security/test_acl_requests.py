@@ -1,6 +1,6 @@
-"""CreateAcls, DescribeAcls and DeleteAcls, and that the broker goes by what they have changed.
+"""CreateAcls, DescribeAcls and DeleteAcls, and the effect of their changes on the broker.
 
-What is refused, and how, was measured at Apache Kafka 4.3.1; compat_tests/test_acls.py asks both.
+What is refused, and how, was measured at Apache Kafka 4.3.1; compat_tests/test_acls.py sends requests to both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The audit log: which decisions it has, and how it tells them."""
+"""The audit log: its decisions, and the form of their lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every API asks the authorizer, and what it answers to somebody who may do nothing, or some things."""
+"""Every API's checks by the authorizer, and its answers to a client with no permissions, or some."""
 
 from __future__ import annotations
 

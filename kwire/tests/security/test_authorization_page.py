@@ -1,7 +1,7 @@
-"""docs/authorization.md says what each API asks the authorizer, and what is answered if that is denied.
+"""docs/authorization.md has the permissions that each API checks, and the answer if one is denied.
 
-The page is compared with what the handlers do: each request is made again and again, with one more of the permissions
-denied that it was seen to ask for, until it asks for nothing new.
+The page is compared with what the handlers do: each request is repeated, with one more of the permissions denied
+that it was seen to need, until it needs nothing new.
 """
 
 from __future__ import annotations

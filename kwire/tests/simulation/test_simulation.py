@@ -1,6 +1,6 @@
 """A cluster keeps its promises, whatever happens to it. See `testkit.worlds.simulation`.
 
-docs/testing.md says how to run a seed again. Its `--seconds` is `faults_s`.
+docs/testing.md describes how to run a seed again. Its `--seconds` is `faults_s`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which markers go to other nodes in which request, and what their answers mean."""
+"""Markers for other nodes: the requests that carry them, and the meaning of the responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which questions go to a transaction's coordinator on another node in which request, and what its answers mean."""
+"""Requests to a transaction's coordinator on another node: what each carries, and its response's meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver of the transaction machines, on a broker in memory whose flushes happen when the test wants."""
+"""The driver of the transaction machines, on a broker in memory whose flushes the test triggers."""
 
 from __future__ import annotations
 

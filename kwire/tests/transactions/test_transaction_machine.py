@@ -1,5 +1,5 @@
 """Random producers, zombies among them, against one transaction machine and some partitions: whatever they do, and
-whatever fails, a transaction is committed everywhere if its producer was told so, and nowhere otherwise."""
+whatever fails, a transaction is committed everywhere if its producer got that answer, and nowhere otherwise."""
 
 from __future__ import annotations
 

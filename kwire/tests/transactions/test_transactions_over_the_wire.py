@@ -1,4 +1,4 @@
-"""Transactions over the wire, on a disk that is slow to sync: what is decided when, and when readers may see it."""
+"""Transactions over the wire, on a disk that is slow to sync: when they are decided, and visible to readers."""
 
 from __future__ import annotations
 

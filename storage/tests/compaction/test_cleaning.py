@@ -1,4 +1,4 @@
-"""What stays of a batch, beside the rules said record by record; also where a producer's offsets are nonsense."""
+"""The remains of a batch, beside the rules record by record; also where a producer's offsets are nonsense."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compaction leaves of a log: the latest of each key, at its old offset, and what somebody still needs to know."""
+"""The records that compaction leaves: the latest of each key, at its old offset, and those still needed."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Random histories and random cleanings against what a reader is promised, whatever was cleaned and however often.
+"""Random histories and random cleanings against the promises to a reader, whatever was cleaned and however often.
 
 * An offset shows the same record for ever, or nothing.
 * Of each key the last record that was committed stays, unless it is a tombstone, and then nothing older of the key
   comes back.
 * A reader of committed records who begins at the start ends up with the same table, and never sees an aborted one.
-* Producers go on where they were, also when all that is known of them has to be read from the log again, and when what
+* Producers continue where they were, also when all their state has to be read from the log again, and when what
   they sent was deleted in the middle of a cleaning.
 """
 

@@ -1,7 +1,7 @@
 """Random traces on a disk whose room comes and goes, against a plain list of what was acknowledged.
 
-Producers ask the reserve first, as `Partition` does. After every step each log holds what was acknowledged and nothing
-else; a kill at any moment keeps it; a stop is clean however full the disk is, as long as nobody else took the room that
+Producers check the reserve first, as `Partition` does. After every step each log holds what was acknowledged and nothing
+else; a kill at any moment keeps it; a stop is clean however full the disk is, as long as no one else took the room that
 the reserve had; and with enough room everything works again.
 """
 

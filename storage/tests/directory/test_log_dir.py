@@ -1,4 +1,4 @@
-"""The log dir: whose it is, what is in it, how it was left."""
+"""The log dir: its owner, its contents, and the state in which it was left."""
 
 from __future__ import annotations
 

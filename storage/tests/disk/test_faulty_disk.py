@@ -1,4 +1,4 @@
-"""What a power cut, a killed process, a failed sync and rot leave of what was written."""
+"""The remains of written data after a power cut, a killed process, a failed sync and rot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that can be wrong is found, said to be what it is, and mended as far as it can be."""
+"""Everything that can be wrong is found, named for what it is, and repaired as far as it can be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a follower appends at once is the same, byte for byte, as if it had appended batch by batch."""
+"""A follower's append of several batches at once gives the same bytes as batch by batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that has no descriptor, or no memory, when a log wants to open something: at each of its openings."""
+"""A process that has no descriptor, or no memory, when a log opens something: at each of its openings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bound on open files and on indexes in memory: kept, and seen by nobody but the operating system."""
+"""The bound on open files and on indexes in memory: held, and visible to the operating system only."""
 
 from __future__ import annotations
 

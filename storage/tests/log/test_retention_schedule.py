@@ -1,4 +1,4 @@
-"""When retention has something to do, and that it costs nothing until then."""
+"""The schedule of retention, and that it costs nothing until something is due."""
 
 from __future__ import annotations
 

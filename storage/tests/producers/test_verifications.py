@@ -1,4 +1,4 @@
-"""Between the question to a transaction's coordinator and its first batch: Kafka's rules (KIP-890)."""
+"""From the request to a transaction's coordinator to its first batch: Kafka's rules (KIP-890)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metadata log in ZooKeeper: what an append that is not answered has done, and what a snapshot replaces.
+"""The metadata log in ZooKeeper: the effect of appends without an answer, and what a snapshot replaces.
 
 Over a ZooKeeper in memory. `test_ordered_log.py` has what all forms of the log promise, over a real one.
 """

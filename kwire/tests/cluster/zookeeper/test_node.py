@@ -1,4 +1,4 @@
-"""Nodes of a cluster on a real ZooKeeper: who is alive, who is the controller, and what ends a node."""
+"""Nodes of a cluster on a real ZooKeeper: liveness, the controller, and the end of a node."""
 
 from __future__ import annotations
 

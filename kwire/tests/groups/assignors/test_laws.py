@@ -1,4 +1,4 @@
-"""The laws hold for any group, and for a group in all that happens to it."""
+"""The assignors' laws hold for any group, and for a group in all that happens to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The questions of a share group's coordinator to the share coordinators, on a broker."""
+"""Requests of a share group's coordinator to the share coordinators, on a broker."""
 
 from __future__ import annotations
 

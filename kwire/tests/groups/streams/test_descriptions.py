@@ -1,4 +1,4 @@
-"""Topologies that are described (KIP-1331): who is asked and when, what is stored, and what goes with its group."""
+"""Topology descriptions (KIP-1331): the members solicited and when, what is stored, and its removal."""
 
 from __future__ import annotations
 

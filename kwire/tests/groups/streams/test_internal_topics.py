@@ -1,4 +1,4 @@
-"""How many partitions internal topics get, and what members are told when topics are missing or wrong."""
+"""Partition counts of internal topics, and members' statuses when topics are missing or wrong."""
 
 from __future__ import annotations
 

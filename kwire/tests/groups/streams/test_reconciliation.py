@@ -1,4 +1,4 @@
-"""Members of streams groups on their way to any target: each active task runs once, and everybody arrives."""
+"""Members of streams groups on their way to any target: each active task runs once, and all arrive."""
 
 from __future__ import annotations
 

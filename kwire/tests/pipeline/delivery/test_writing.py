@@ -1,4 +1,4 @@
-"""Where records go, and how they are gathered: keys as Kafka's Java client sends them, the others in large batches."""
+"""Partitions and batches of records: keys as Kafka's Java client sends them, the others in large batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions: what is read, what they mean with nulls, and what is refused."""
+"""Conditions: their syntax, their meaning with nulls, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a mirror would start, by `--dry-run` and as a value: two kwire brokers, no Spark."""
+"""The start of a mirror, by `--dry-run` and as a value: two kwire brokers, no Spark."""
 
 from __future__ import annotations
 

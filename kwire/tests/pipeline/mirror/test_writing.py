@@ -1,4 +1,4 @@
-"""What a task writes, between two kwire brokers and without Spark: once each, wherever it dies."""
+"""A task's output, between two kwire brokers and without Spark: once each, wherever it dies."""
 
 from __future__ import annotations
 

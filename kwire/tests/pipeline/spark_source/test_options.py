@@ -1,4 +1,4 @@
-"""The options: the connector's names and defaults; what is wrong or not supported is told in one line, by its name."""
+"""The options: the connector's names and defaults; one that is wrong or not supported is an error in one line."""
 
 from __future__ import annotations
 

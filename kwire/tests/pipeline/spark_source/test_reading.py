@@ -1,4 +1,4 @@
-"""A task, and the questions of the driver, against brokers made of functions."""
+"""A task, and the requests of the driver, against brokers made of functions."""
 
 from __future__ import annotations
 

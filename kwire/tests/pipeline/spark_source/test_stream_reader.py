@@ -1,4 +1,4 @@
-"""A stream's reader, asked in the order in which Spark 4.0 asks: limits hold from the first batch on, always."""
+"""A stream's reader, called in the order of Spark 4.0: limits hold from the first batch on, always."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which signed tokens are accepted: the signature, the claims, and what an attacker would try."""
+"""The check of signed tokens: the signature, the claims, and an attacker's attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What contexts are made of: protocols, suites, who is asked for a certificate, and what is warned of."""
+"""The parts of contexts: protocols, suites, requests for client certificates, and warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keystores and truststores of all types: what is read, and what is said of those that cannot be."""
+"""Keystores and truststores of all types: contents, and the errors about those that cannot be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a share group gives up on a broker: it is in the dead-letter topic, once it is archived (KIP-1191)."""
+"""Records that a share group gives up on a broker: in the dead-letter topic, once archived (KIP-1191)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a share partition makes of the persisted state, and of a log that begins later."""
+"""The start of a share partition from the persisted state, and from a log that begins later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When share partitions begin and end: restarts, leader epochs, deleted topics, failed disks and fenced writes."""
+"""The begin and end of share partitions: restarts, leader epochs, deleted topics, failed disks, fenced writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What members of a share group get of transactions: never markers, and what was aborted only if they want it."""
+"""Transactions in share groups: members never get markers, and get aborted records only if configured."""
 
 from __future__ import annotations
 

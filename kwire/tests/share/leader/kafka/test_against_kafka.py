@@ -1,7 +1,7 @@
 """The same steps to our share partition and to Apache Kafka's own: they acquire, answer, write and keep the same.
 
 The worlds are tidy: their logs have no holes and are not compacted or trimmed, what is acknowledged is held, no renewal
-is part of a request that fails, and there are no restarts. `share_partition.py` says what differs outside of that.
+is part of a request that fails, and there are no restarts. `share_partition.py` has the differences outside of that.
 """
 
 from __future__ import annotations
