@@ -93,7 +93,7 @@ def test_progress_counts_a_replica_in_sync_in_full_and_no_replica_beyond_that() 
 
 
 def test_replicas_of_a_reassignment_that_was_replaced_are_waited_for_too() -> None:
-    """As in Kafka, the later reassignment counts them as replicas from before."""
+    """As in Kafka, the later reassignment counts them as existing replicas."""
     brokers = ClusterBrokers()
     brokers.moves("t-0", [1], [2], n1=100, n2=30)
     cluster = brokers.cluster()

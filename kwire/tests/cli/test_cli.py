@@ -34,7 +34,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A `kwire serve` process and its address, once it says so."""
+    """Runs `kwire serve` and yields the process and its address, once it is printed."""
     process = subprocess.Popen(
         [*KWIRE, "serve", "--listen", "127.0.0.1:0", *arguments],
         stdout=subprocess.PIPE,

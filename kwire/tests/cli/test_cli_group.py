@@ -37,7 +37,7 @@ Client = ClusterClient[GroupBrokers]
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
-    """Commands run at NOW_MS."""
+    """A client whose commands run at NOW_MS."""
 
     class Clock:
         def now_ms(self) -> int:

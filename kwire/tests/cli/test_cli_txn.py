@@ -28,7 +28,7 @@ Client = ClusterClient[TxnBrokers]
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
-    """Commands run at NOW_MS."""
+    """A client whose commands run at NOW_MS."""
 
     class Clock:
         def now_ms(self) -> int:

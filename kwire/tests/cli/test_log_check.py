@@ -29,7 +29,7 @@ LOG = "00000000000000000000.log"
 
 @pytest.fixture
 def data(made_data: Path, tmp_path: Path) -> Path:
-    """A copy to spoil."""
+    """Returns a copy to damage."""
     path = tmp_path / "data"
     shutil.copytree(made_data, path)
     return path

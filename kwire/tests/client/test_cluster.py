@@ -52,7 +52,7 @@ def reply(message: ApiMessage, version: int, correlation_id: int, *, tags: bytes
 
 @contextmanager
 def peer(*answers: bytes, hold: bool = False) -> Iterator[str]:
-    """Answers the requests of one connection with these bytes; then hangs up, or with `hold` says nothing more."""
+    """Answers the requests of one connection with these bytes; then closes it, or with `hold` sends nothing more."""
     done = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

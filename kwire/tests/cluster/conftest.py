@@ -40,7 +40,7 @@ def zookeeper(certificates: Certificates) -> Iterator[ZooKeeper]:
 
 @pytest.fixture
 def connect(zookeeper: ZooKeeper) -> str:
-    """A zookeeper.connect that no other test has."""
+    """Returns a zookeeper.connect that no other test has."""
     return f"{zookeeper.connect}/test/{next(_paths)}"
 
 

@@ -27,7 +27,7 @@ LIVE = (
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
-    """A process that lives as node 2 until it is killed."""
+    """Starts a process that runs as node 2 until it is killed."""
     process = subprocess.Popen(
         [sys.executable, "-c", LIVE, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -45,7 +45,7 @@ def _call(callback: Callable[[], object]) -> None:
 
 
 class NoTime(Calendar):
-    """News do not travel by themselves."""
+    """A calendar without timers: news do not travel by themselves."""
 
     def after(self, seconds: float, callback: Callable[[], object]) -> None:
         pass
@@ -87,7 +87,7 @@ def append(log: MetadataLog, *values: bytes) -> None:
 
 
 def hear(log: MetadataLog) -> None:
-    """The news that another writer has appended has come."""
+    """Delivers the news that another writer has appended."""
     if isinstance(log, SharedMetadataLog | ZooKeeperLog):
         at_once(log.refresh())
     elif isinstance(log, SimMetadataLog):
@@ -279,7 +279,7 @@ class Stop(BaseException):
 
 
 def everything(log: SharedMetadataLog) -> list[bytes]:
-    """What a node knows that begins now: the snapshot and the log after it."""
+    """Returns the state of a node that starts now: the snapshot and the log after it."""
     snapshot = at_once(log.read_snapshot())
     if snapshot is None:
         return values_of(log)

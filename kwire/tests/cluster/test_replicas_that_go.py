@@ -35,7 +35,7 @@ SETTINGS = [
 
 
 class HeldLoop(Loop):
-    """The threads do not get to their work before `go_on`."""
+    """A loop whose threads start no work before `go_on`."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -64,7 +64,7 @@ def cluster() -> Iterator[ConnectedCluster]:
 
 
 def parts(cluster: ConnectedCluster, topic: str, index: int) -> tuple[Broker, Broker]:
-    """The broker that leads the partition, and the other one."""
+    """Returns the broker that leads the partition, and the other one."""
     leader = cluster.brokers[1].metadata.image.topics[topic].partitions[index].leader
     return cluster.brokers[leader], cluster.brokers[3 - leader]
 

@@ -97,7 +97,7 @@ class Nodes:
         }
 
     def cluster(self) -> Cluster:
-        """As the client of an administrator."""
+        """Returns the client of an administrator."""
         of_node = self.properties(1)
         properties = {
             "security.protocol": self.protocol,

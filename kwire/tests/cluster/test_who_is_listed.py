@@ -12,7 +12,7 @@ from testkit.cluster.scripted_cluster import ScriptedCluster
 
 
 def listed(broker: Broker) -> list[int]:
-    """By Metadata, and the same by DescribeCluster, with fenced brokers and without."""
+    """Returns the brokers by Metadata. DescribeCluster has the same, with fenced brokers and without."""
     found = [it.node_id for it in handled(broker, MetadataRequest()).brokers]
     for fenced in (False, True):
         described = handled(broker, DescribeClusterRequest(include_fenced_brokers=fenced)).brokers

@@ -50,7 +50,7 @@ class FakeTopic:
 
 
 class FakeShard:
-    """It has one record to append every second, and what requests append."""
+    """A shard with one record to append every second, and those that requests append."""
 
     def __init__(self, _index: int) -> None:
         self._timers = Deadlines()

@@ -80,7 +80,7 @@ class Scene:
 
 
 def told(answer: Any, version: int) -> tuple[int, int]:
-    """Error and offset."""
+    """Returns error and offset."""
     group = answer if version < 8 else answer.groups[0]
     found = group.topics[0].partitions[0].committed_offset if group.topics else -1
     return group.error_code, found

@@ -32,7 +32,7 @@ producers = st.sampled_from([1, 2])
 
 
 def stored_groups(shard: GroupShard) -> dict[str, Any]:
-    """What must be the same after a replay: groups between two generations exist in memory only."""
+    """Returns the groups that a replay must restore: those between two generations exist in memory only."""
     return {
         group.group_id: (
             group.state,
@@ -68,7 +68,7 @@ def offsets(shard: GroupShard) -> dict[tuple[str, str, int], int]:
 
 
 def unstable(shard: GroupShard) -> set[tuple[str, int]]:
-    """Group and partition of the topic t for which something is pending."""
+    """Returns group and partition of the topic t for which something is pending."""
     wanted = OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1, 2])
     return {
         (group_id, partition.partition_index)
@@ -150,7 +150,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(group=groups)
     def everybody_joins_and_syncs(self, group: str) -> None:
-        """Well-behaved clients, without whom a random walk would hardly ever see a stable group of several."""
+        """Well-behaved clients, without which a random walk would hardly ever see a stable group of several."""
         known = self.driver.groups.get(group)
         if known is None:
             return

@@ -34,7 +34,7 @@ CREW = cast(GroupType, CrewType.CREW)
 
 @attrs.define(eq=False)
 class Crew:
-    """A group of one member, who is there or not."""
+    """A group of one member, which is there or not."""
 
     group_id: str
     is_empty: bool

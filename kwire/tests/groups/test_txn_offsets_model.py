@@ -40,7 +40,7 @@ class At:
 
 
 class Model:
-    """Kafka's rules in Kafka's words: of what is committed the record with the highest position counts."""
+    """Kafka's rules in Kafka's words: of committed offsets the record with the highest position counts."""
 
     def __init__(self) -> None:
         self.committed: dict[Place, At] = {}
@@ -81,7 +81,7 @@ class Model:
 
 
 def compacted(log: Sequence[LoggedRecord | EndedTransaction]) -> list[LoggedRecord | EndedTransaction]:
-    """What Kafka's cleaner leaves: of each key the last record, up to the first open transaction; nothing aborted."""
+    """Compacts as Kafka's cleaner: of each key the last record, up to the first open transaction; none aborted."""
     aborted: set[int] = set()
     began: dict[int, list[int]] = {}
     for at, logged in enumerate(log):
@@ -165,7 +165,7 @@ class OffsetsMachine(RuleBasedStateMachine):
 
     @invariant()
     def a_replay_says_the_same_before_and_after_a_compaction(self) -> None:
-        """And will, in whichever order the open transactions end."""
+        """The same holds in whichever order the open transactions end."""
         if not hasattr(self, "driver"):
             return
         idle = [producer_id for producer_id in PRODUCERS if not self.model.pending.get(producer_id)]

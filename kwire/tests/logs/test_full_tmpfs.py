@@ -53,7 +53,7 @@ except kafka.errors.KafkaError as error:
 
 
 def said_by_kafka_python(address: str) -> str:
-    """What a producer that does not try again is told."""
+    """Returns the error that a producer without retries gets."""
     command = [sys.executable, "-c", _KAFKA_PYTHON, address]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     return done.stdout.strip() or done.stderr

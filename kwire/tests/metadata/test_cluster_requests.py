@@ -35,7 +35,7 @@ NOT_ASKED = -(1 << 31)
 
 
 def as_sent(response: Any, kind: type[R], version: int) -> R:
-    """The response as a client of this version reads it."""
+    """Returns the response as a client of this version reads it."""
     writer = Writer()
     response.write(writer, version)
     read: R = kind.read(Reader(writer.getvalue()), version)  # type: ignore[attr-defined]

@@ -58,7 +58,7 @@ MAX_LONG = (1 << 63) - 1
 
 @attrs.define
 class Scene:
-    """A broker with tokens. Users may do nothing but what is in `authorizer.permitted`."""
+    """A broker with tokens. Users may do only what is in `authorizer.permitted`."""
 
     metadata: MetadataService
     authorizer: Denier = attrs.Factory(Denier)
@@ -426,7 +426,7 @@ STEPS = st.lists(
 
 @attrs.define
 class Model:
-    """A token by the rules of KIP-48, told in another way."""
+    """A token by the rules of KIP-48, implemented in another way."""
 
     owner: Principal
     renewer: Principal

@@ -34,7 +34,7 @@ def creation(name: str, partitions: int = 1) -> CreateTopicsRequest:
 
 
 def in_flight(*requests: Coroutine[Future[Any], None, Any]) -> list[Any]:
-    """Begins all of them; their answers come into the list as they come."""
+    """Begins all of them; their answers are added to the list as they come."""
     answers: list[Any] = []
 
     async def note(request: Coroutine[Future[Any], None, Any]) -> None:

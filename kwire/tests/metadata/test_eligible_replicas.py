@@ -330,7 +330,7 @@ def test_a_snapshot_has_them() -> None:
 
 
 class Decisions(RuleBasedStateMachine):
-    """Who has everything that is committed is known here by what happens, and never by what is recorded."""
+    """The set of replicas with all that is committed comes from the steps here, and never from the records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -342,7 +342,7 @@ class Decisions(RuleBasedStateMachine):
         return self.it.partitions[0]
 
     def commit(self) -> None:
-        """As much as can be, after each change: then only those in sync have everything."""
+        """Commits as much as can be, after each change: then only those in sync have everything."""
         known = self.partition
         if known.leader != NO_LEADER and len(known.isr) >= self.it.min_isr:
             self.have_everything = {*known.isr}

@@ -49,7 +49,7 @@ def ask(
 
 
 def behind() -> ElrCluster:
-    """3 has left the ISR, and is in service again."""
+    """Node 3 has left the ISR, and is in service again."""
     it = cluster()
     it.fence(3)
     it.unfence(3)

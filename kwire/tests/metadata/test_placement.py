@@ -38,7 +38,7 @@ def partition(replicas: list[int]) -> PartitionRegistration:
 
 
 def spread(counted: Counter[int], broker_ids: Iterable[int]) -> int:
-    """How many more the one with the most has than the one with the fewest."""
+    """Returns the difference between the most and the fewest replicas."""
     counts = [counted[it] for it in broker_ids]
     return max(counts) - min(counts)
 

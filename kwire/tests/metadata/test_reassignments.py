@@ -22,7 +22,7 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 def in_sync(cluster: Cluster, *isr: int, index: int = 0) -> None:
-    """The leader has recorded this ISR."""
+    """Records this ISR as the leader would."""
     may_lead = brokers_that_may_lead(cluster.image)
     record = partition_change(cluster.state, cluster.image.topics["t"], index, isr=isr, may_lead=may_lead)
     cluster.take([] if record is None else [record])

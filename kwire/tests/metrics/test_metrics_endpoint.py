@@ -34,7 +34,7 @@ def connected(broker: Broker) -> Iterator[socket.socket]:
 
 
 def said(sock: socket.socket) -> bytes:
-    """All until the broker hangs up."""
+    """Returns all bytes until the broker closes the connection."""
     found = b""
     try:
         while data := sock.recv(1 << 16):
@@ -155,7 +155,7 @@ def test_a_bug_in_a_metric_ends_that_request_and_not_the_broker(
 
 
 def test_metrics_are_read_once_for_many_who_ask_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the answers to all of them are whole, while clients have theirs."""
+    """The answers to all of them are whole, while clients get theirs."""
     counts: Counter[str] = Counter()
     read = reading.read
 

@@ -19,7 +19,7 @@ _ROW = re.compile(r"^\| `(k\w+)(?:\{(.*)\})?` \| (\w+) \| (.*) \| (.*) \|$", re.
 
 
 def rows() -> list[str]:
-    """The table of docs/metrics.md as it should be."""
+    """Returns the table of docs/metrics.md as it should be."""
     lines = []
     for it in METRICS:
         labels = f"{{{', '.join(it.labels)}}}" if it.labels else ""

@@ -28,7 +28,7 @@ Way = Callable[[TrioClient], Awaitable[object]]
 
 
 async def say_first_and_final(client: TrioClient, first: str, final: str) -> None:
-    """`final` may have {given}, the broker's nonce."""
+    """Sends both. `final` may have {given}, the broker's nonce."""
     await handshake(client, SCRAM)
     challenge = bytes((await say(client, first.encode())).auth_bytes).decode()
     given = challenge.partition(",")[0].removeprefix("r=")
@@ -104,7 +104,7 @@ def test_the_page_has_a_row_for_each_of_these_lines() -> None:
 
 
 def the_line_about(caplog: pytest.LogCaptureFixture) -> str:
-    """It has the client's address."""
+    """Returns the line with the client's address."""
     lines = [
         re.fullmatch(r"closing the connection from 127\.0\.0\.1:\d+ \(client id .+?\): (.+)", it)
         for it in caplog.messages

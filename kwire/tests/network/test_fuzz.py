@@ -34,7 +34,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def assert_calm_log(broker: BrokerProcess, attacks: int, closed: int) -> None:
-    """A warning for each connection that was cut off at most, few words besides, nothing of the peer's unescaped."""
+    """Allows a warning for each disconnected client, few other lines, and none of the peer's bytes unescaped."""
     bugs = broker.bugs()
     assert not bugs, "\n".join(bugs)
     lines = broker.log().splitlines()
@@ -48,7 +48,7 @@ def assert_calm_log(broker: BrokerProcess, attacks: int, closed: int) -> None:
 
 
 def names_of(broker: BrokerProcess) -> TopicNames:
-    """Topics to be named in attacks; made again if an attack has deleted them."""
+    """Returns topics to name in attacks; creates those that an attack has deleted."""
     with RawClient(broker.address) as client:
         for name, configs in TOPICS.items():
             ensure_topic(client, name, configs)

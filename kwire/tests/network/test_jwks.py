@@ -26,7 +26,7 @@ OTHERS = KeySet.parse(jwks(jwk("k2")))
 
 
 class Told(KeyFetch):
-    """Gives what it is told, one after the other: keys, or why there are none."""
+    """A fetch with these outcomes, one after the other: keys, or the reason for none."""
 
     def __init__(self, *outcomes: KeySet | str, url: str = "https://issuer/keys") -> None:
         super().__init__(url)
@@ -48,7 +48,7 @@ def monotonic_ms() -> int:
 
 
 async def run_until(keys: FreshKeys, is_so: Callable[[], bool]) -> None:
-    """Waits for it in steps of the clock of the test, which jumps when nobody has anything to do."""
+    """Waits for it in steps of the test's clock, which jumps when all tasks wait."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(keys.run, monotonic_ms)
         while not is_so():

@@ -448,7 +448,7 @@ def test_whoever_does_not_log_in_again_in_time_is_closed_at_the_next_request(
 
 
 def jump(seconds: float) -> None:
-    """So much time passes before anything else happens."""
+    """Lets so much time pass before anything else happens."""
     clock = trio.lowlevel.current_clock()
     assert isinstance(clock, MockClock)
     clock.jump(seconds)
@@ -573,7 +573,7 @@ def _challenge_for_nobody(*settings: str, started_before: int = 0) -> bytes:
     challenges: list[bytes] = []
 
     class LaterClock(TrioClock):
-        """Has made other random values than a new one."""
+        """A clock that has made other random values than a new one."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -15,7 +15,7 @@ from testkit.scenes.server_in_trio import ServerInTrio, with_server
 
 @attrs.define(eq=False)
 class AsksAtTheEnd(trio.abc.Instrument):
-    """Asks for work beside the loop when the last task of a nursery has ended, as a request might."""
+    """Submits work beside the loop when the last task of a nursery has ended, as a request might."""
 
     loop: Loop
     refused: list[RuntimeError] = attrs.field(factory=list)

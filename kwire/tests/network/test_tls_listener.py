@@ -39,7 +39,7 @@ class Scene:
     time: Time
 
     def certificate(self) -> bytes:
-        """What a new connection is shown, in DER."""
+        """Returns the certificate that a new connection gets, in DER."""
         near, far = socket.socketpair()
         near.setblocking(False)
         far.setblocking(False)

@@ -41,7 +41,7 @@ TIMEOUT_S = 5.0
 
 @attrs.define(eq=False)
 class Scene:
-    """`peers` ask the fake brokers; a broker's address is its host and its number."""
+    """Fake brokers and the `peers` that send to them; a broker's address is its host and its number."""
 
     peers: Peers
     brokers: FakeBrokers
@@ -52,7 +52,7 @@ class Scene:
         return self.peers.send(node_id, MetadataRequest(), timeout_s=timeout_s)
 
     async def answer(self, node_id: int = 1, *, timeout_s: float = TIMEOUT_S) -> Any:
-        """Raises the error that came instead."""
+        """Returns the answer, or raises the error that came instead."""
         future = self.ask(node_id, timeout_s=timeout_s)
         return (await value(future)).unwrap()
 
@@ -62,7 +62,7 @@ class Scene:
         return failed.value
 
     async def assert_hung_up(self) -> None:
-        """The first connection is closed, on which the broker closes its side."""
+        """Checks that the first connection is closed, on which the broker closes its side."""
         await wait_all_tasks_blocked()
         with pytest.raises(trio.ClosedResourceError):
             await self.connections.peers[0].send_all(b".")
@@ -345,7 +345,7 @@ def test_a_fenced_broker_has_no_address() -> None:
 
 
 def test_a_broker_knows_all_connections_that_it_makes_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who cuts it off, in a test, must not miss one."""
+    """A test that disconnects it must not miss one."""
     made: list[Peers] = []
     follow = Peers.follow
 

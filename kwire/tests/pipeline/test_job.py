@@ -94,7 +94,7 @@ class FakeRun:
 def ends(
     after_s: float = 1.0, error: Exception | None = None, *, failure: Exception | None = None, commits: bool = False
 ) -> Callable[[FakeRun], None]:
-    """A query that is over after a while."""
+    """Makes a query that is over after a while."""
 
     def begun(run: FakeRun) -> None:
         def end() -> None:

@@ -16,7 +16,7 @@ OF_ALICE = (("user", "alice"),)
 
 
 def quotas(**values: float) -> ClientQuotas:
-    """Of alice."""
+    """Makes the quotas of alice."""
     made = ClientQuotas(Window.of(11, 1), Window.of(11, 1), lambda: 0)
     made.follow({OF_ALICE: values})
     return made

@@ -100,7 +100,7 @@ def broker() -> Iterator[Broker]:
 
 
 def append(partition: Partition, count: int) -> None:
-    """As a client or a leader would."""
+    """Appends as a client or a leader would."""
     records = [Record(delta, 0, None, b"x") for delta in range(count)]
     base = partition.log_end_offset
     batch = memoryview(bytearray(build_batch(records, base_offset=base, leader_epoch=EPOCH)))
@@ -119,7 +119,7 @@ def handled(broker: Broker, offset: int, version: int, rack: str, epoch: int, ma
 
 
 def asked(broker: Broker, offset: int = 0, *, version: int = 13, rack: str = "", epoch: int = -1) -> PartitionData:
-    """The answer to a fetch that waits for nothing."""
+    """Returns the answer to a fetch that waits for nothing."""
     response = handled(broker, offset, version, rack, epoch, 0)
     assert isinstance(response, FetchResponse)
     answer: PartitionData = response.responses[0].partitions[0]

@@ -30,7 +30,7 @@ EACH_SECOND = LogConfig(flush_ms=1000)
 
 @attrs.define(eq=False)
 class Driver:
-    """Notes what it is asked for."""
+    """Records the calls that it receives."""
 
     soon: int = 0
     delays_ms: list[int] = attrs.field(factory=list)
@@ -67,12 +67,12 @@ class Scene:
         self.gate.finish(flush)
 
     def durable_end(self) -> int:
-        """Where the log ends after a power cut."""
+        """Returns where the log ends after a power cut."""
         return Log.open(self.disk.crash(), "t-0", EACH, now_ms=0, clean_shutdown=False).log_end_offset
 
 
 def told(future: Future[KafkaError | None]) -> object:
-    """What the future was set to; "held" while it is not."""
+    """Returns the future's value; "held" while it has none."""
     return value_of(future) if future.is_set else "held"
 
 

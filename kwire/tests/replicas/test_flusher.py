@@ -49,7 +49,7 @@ def append(partition: Partition) -> Future[KafkaError | None]:
 
 
 async def told(future: Future[KafkaError | None]) -> KafkaError | None:
-    """What the future is set to, once it is."""
+    """Waits until the future is set, and returns its value."""
     if not future.is_set:
         event = trio.Event()
         future.when_set(event.set)
@@ -261,7 +261,7 @@ def test_timers_of_a_busy_partition_do_not_pile_up() -> None:
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    """A flush is in a worker thread; its end is a matter of real time, which the mock clock does not know."""
+    """Waits in real time: a flush is in a worker thread, and the mock clock does not measure its end."""
     while not condition():
         await trio.to_thread.run_sync(threading.Event().wait, 0.001)
 

@@ -42,7 +42,7 @@ def broker() -> Iterator[Broker]:
 
 
 def answered(response: Any, version: int) -> Any:
-    """What a handler answers without waiting, after a trip over the wire."""
+    """Returns the response as a client reads it; its handler must not wait."""
     assert not isinstance(response, Coroutine), "an answer with an error does not wait"
     writer = Writer()
     response.write(writer, version)

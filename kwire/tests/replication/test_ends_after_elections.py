@@ -16,7 +16,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, FAR_FUTURE = -1, -2, -3, 1 << 60
 
 @pytest.fixture
 def world() -> World:
-    """Its new leader has a record that the earlier leader has acknowledged, and does not know that yet."""
+    """A world whose new leader has a record that the old one acknowledged, and lacks that high watermark."""
     world = World()
     world.settle()
     leader = world.registered.leader
@@ -31,7 +31,7 @@ def world() -> World:
 
 
 def told(world: World, timestamp: int, version: int = 11, replica_id: int = -1) -> tuple[int, int]:
-    """The error and the offset."""
+    """Returns the error and the offset."""
     request = ListOffsetsRequest(replica_id, 0, [ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, -1, timestamp)])])
     broker = world.brokers[world.registered.leader]
     answer = bound(list_offsets.handle, broker)(request, Context("client", "127.0.0.1", 9092, api_version=version))

@@ -128,7 +128,7 @@ def test_a_follower_that_rests_is_told_when_it_may_not_fetch_any_more(world: Wor
     assert fetcher is not None
 
     def told() -> list[int]:
-        """The errors in the next answer."""
+        """Returns the errors in the next answer."""
         answer = world.answer(fetcher)
         assert isinstance(answer, FetchResponse)
         fetcher.received(answer, world.clock.now_ms())
@@ -143,7 +143,7 @@ def test_a_follower_that_rests_is_told_when_it_may_not_fetch_any_more(world: Wor
 
 
 class Session:
-    """Of a consumer, which reads from one node."""
+    """A consumer's session, which reads from one node."""
 
     def __init__(self, world: World, node_id: int, offset: int, *, isolation_level: int = 0) -> None:
         self.world, self.node_id, self.isolation_level = world, node_id, isolation_level
@@ -168,7 +168,7 @@ class Session:
         return response
 
     def news(self) -> PartitionData | None:
-        """What the next answer says of the partition."""
+        """Returns the partition's data in the next answer."""
         told = self._ask([]).responses
         return told[0].partitions[0] if told else None
 

@@ -14,7 +14,7 @@ from testkit.scenes.processor_scene import Pair, Scene, new_pair, with_processor
 
 @pytest.fixture
 def pairs() -> Iterator[list[Pair]]:
-    """More than have their turn at once."""
+    """Makes more pairs than have their turn at once."""
     pairs = [new_pair() for _ in range(3 * EVENTS_PER_TURN)]
     yield pairs
     for pair in pairs:

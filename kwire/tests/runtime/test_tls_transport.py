@@ -31,7 +31,7 @@ class Pair:
     client: TlsTransport
 
     def shake(self) -> None:
-        """Both, in turns. Raises what either raises."""
+        """Runs both sides, in turns. Raises what either raises."""
         waiting = [self.client, self.server]
         for _ in range(20):
             for transport in list(waiting):
@@ -68,7 +68,7 @@ def pair() -> Iterator[Pair]:
 
 
 def received(transport: TlsTransport, size: int = 1 << 20) -> bytes:
-    """All that is there."""
+    """Returns all that is there."""
     room = memoryview(bytearray(size))
     data = b""
     with suppress(BlockingIOError):
@@ -78,7 +78,7 @@ def received(transport: TlsTransport, size: int = 1 << 20) -> bytes:
 
 
 def refusal(server: TlsSettings, client: TlsSettings) -> str:
-    """What the server says of a client that it does not get along with, or that does not get along with it."""
+    """Returns the server's error about a client with which a handshake fails, on either side."""
     made = new_pair(server, client)
     try:
         for _ in range(10):
@@ -96,7 +96,7 @@ def refusal(server: TlsSettings, client: TlsSettings) -> str:
 
 
 def what_is_said_of(data: bytes) -> str:
-    """What the server says of a peer that sends this instead of a handshake."""
+    """Returns the server's error about a peer that sends this instead of a handshake."""
     near, far = socket.socketpair()
     near.setblocking(False)
     transport = TlsTransport(near, server_context(server_settings()))
@@ -182,7 +182,7 @@ def test_a_full_socket_says_so_as_one_without_tls_does(pair: Pair) -> None:
 
 
 class Chatter(ssl.SSLObject):
-    """What a peer says is never data, but for example a request for new keys, which has an answer."""
+    """A TLS object whose peer sends no data, but for example a request for new keys, which has an answer."""
 
     def __init__(self, answers: ssl.MemoryBIO | None = None) -> None:
         self._answers = answers

@@ -60,7 +60,7 @@ def ask(broker: Broker, request: Any, requester: Requester = ADMIN, *, version: 
 
 
 def creation(**other: Any) -> AclCreation:
-    """That alice may read t, unless something else is given."""
+    """Makes an ACL by which alice may read t, unless something else is given."""
     return AclCreation(2, "t", 3, "User:alice", "*", READ, 3).replace(**other)
 
 
@@ -75,7 +75,7 @@ def delete(broker: Broker, *filters: DeleteAclsFilter, requester: Requester = AD
 
 
 def wanted(**other: Any) -> DeleteAclsFilter:
-    """A filter of everything, unless something else is given."""
+    """Makes a filter of everything, unless something else is given."""
     return DeleteAclsFilter(ANY, None, ANY, None, None, ANY, ANY).replace(**other)
 
 

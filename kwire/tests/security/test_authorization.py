@@ -58,7 +58,7 @@ def broker() -> Iterator[Broker]:
 
 
 def state(broker: Broker) -> object:
-    """What no refused request may change."""
+    """Returns what no refused request may change."""
     return broker.metadata.image.epoch, {(it.topic, it.index): it.log_end_offset for it in broker.partitions}
 
 
@@ -151,7 +151,7 @@ ASKED: dict[str, set[str]] = {
 
 @attrs.define
 class Granter(Denier):
-    """Refuses nothing, and notes what it is asked."""
+    """Permits everything, and records the checks."""
 
     def allows(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         self.checked.append((requester, operation, resource_type, name))
@@ -463,7 +463,7 @@ def test_what_may_be_done_to_a_topic_is_told_whether_it_exists_or_not(broker: Br
 
 
 def described_to(broker: Broker, kind: str, permitted: set[tuple[Operation, ResourceType, str]]) -> Any:
-    """The description of a group of that kind. Its only member subscribes to the topic."""
+    """Returns the description of a group of that kind. Its only member subscribes to the topic."""
     api = f"{kind}_group_describe"
     request = REQUESTS[f"{kind}_group_heartbeat"][0](broker)
     request.group_id = f"{kind}-group"

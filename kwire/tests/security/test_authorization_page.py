@@ -25,7 +25,7 @@ MOST_DENIED = 3
 
 @attrs.define
 class Withholding(Denier):
-    """Allows everything to everybody, but some permissions."""
+    """An authorizer that permits all but some permissions."""
 
     withheld: frozenset[Permission] = frozenset()
 
@@ -40,7 +40,7 @@ class Withholding(Denier):
 def ask_without(
     api: str, make: Callable[[Broker], Any], version: int | None, withheld: frozenset[Permission]
 ) -> tuple[set[Permission], set[str]]:
-    """What is asked, and with which errors the client is refused, if it lacks these."""
+    """Returns the checks of the authorizer, and the errors for a client without these permissions."""
     answer: Any = None
     with open_broker() as broker:
         request = make(broker)
@@ -52,7 +52,7 @@ def ask_without(
 
 @pytest.fixture(autouse=True)
 def operations_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is asked for that alone is not on the page."""
+    """Leaves out supported operations: permissions for these alone are not on the page."""
     for resource_type in SUPPORTED:
         monkeypatch.setitem(SUPPORTED, resource_type, ())
 

@@ -53,7 +53,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 @pytest.mark.parametrize("seeds", [["18704", "--count", "4"], ["1", "--group", "share"], ["1", "--group", "streams"]])
 def test_a_run_does_not_depend_on_the_order_of_sets(seeds: list[str]) -> None:
-    """Which differs from process to process."""
+    """That order differs from process to process."""
     one, another = (
         subprocess.run(
             [sys.executable, "-m", "testkit.worlds.simulation", *seeds, "--seconds", str(SHORT_S)],

@@ -53,7 +53,7 @@ class Scene:
         return request
 
     def answered(self, sent: MarkersRequest, *errors: tuple[TopicPartition, int]) -> dict[str, list[TopicPartition]]:
-        """What is written, by transactional id, after an answer with these errors, and NONE elsewhere."""
+        """Returns the writes, by transactional id, after an answer with these errors, and NONE elsewhere."""
         return told(self.machine.answered(sent, response(sent, dict(errors))))
 
 

@@ -24,7 +24,7 @@ Identity = tuple[int, int]
 
 @attrs.define(eq=False)
 class Client:
-    """A producer as it believes to be."""
+    """A producer by its own state."""
 
     transactional_id: str
     identity: Identity

@@ -27,7 +27,7 @@ END_VERSION = 5
 
 @contextmanager
 def broker_on(disk: SlowDisk, **settings: str) -> Iterator[tuple[Broker, RawClient]]:
-    """With topic `t` of one partition; nothing is held yet."""
+    """Starts a broker with topic `t` of one partition; nothing is held yet."""
     disk.holds = False
     with BrokerOn(disk=disk, settings=settings) as broker, RawClient(broker.address) as client:
         never = CreatableTopicConfig("flush.messages", str(2**63 - 1))

@@ -95,7 +95,7 @@ class History:
         return self.log.log_end_offset if unstable is None else unstable
 
     def write_and_delete(self) -> None:
-        """Some records more, durably; then segments may go, and the lights on the way. Or nothing."""
+        """Writes some more records, durably; then segments may go, and the power on the way. Or nothing."""
         if self.random.random() < 0.7:
             return
         disk = self.log.disk.disk
@@ -156,7 +156,7 @@ def found_in(log: Log) -> list[tuple[BatchHeader, Record]]:
 
 
 def readable(log: Log, last_stable_offset: int) -> list[Row]:
-    """What a consumer with read_committed keeps, who is told of aborted transactions with each fetch."""
+    """Returns the records of a consumer with read_committed, which gets the aborted transactions with each fetch."""
     rows: list[Row] = []
     offset = log.log_start_offset
     while offset < last_stable_offset:
@@ -271,7 +271,7 @@ def test_nor_when_records_are_deleted_before_the_power_goes(seed: int, moment: i
 
 
 class PowerCutError(Exception):
-    """At this point the lights go out."""
+    """The power fails at this point."""
 
 
 def cut_off(history: History, moment: int, way: str, meanwhile: Callable[[], None] = lambda: None) -> None:

@@ -1,6 +1,6 @@
 """Random traces on a disk whose room comes and goes, against a plain list of what was acknowledged.
 
-Producers check the reserve first, as `Partition` does. After every step each log holds what was acknowledged and nothing
+Producers check the reserve first, as `Partition` does. After every step each log has what was acknowledged and nothing
 else; a kill at any moment keeps it; a stop is clean however full the disk is, as long as no one else took the room that
 the reserve had; and with enough room everything works again.
 """
@@ -42,7 +42,7 @@ class FullDisk(RuleBasedStateMachine):
         return folder
 
     def log(self, partition: int) -> Log:
-        """Of the partition, which is created if need be: its record is in the metadata log, so it has to be."""
+        """Returns the partition's log, created if need be: its record is in the metadata log, so it has to be."""
         key = "orders", partition
         if key not in self.folder.logs:
             self.folder.create_log(*key, bytes(16), CONFIG, now_ms=self.now_ms)

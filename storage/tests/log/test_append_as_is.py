@@ -40,7 +40,7 @@ class Sent:
 
 
 def drawn(seed: int) -> tuple[list[Sent], list[int]]:
-    """Batches, and how many of them come together each time."""
+    """Draws batches, and how many of them come together each time."""
     chance = random.Random(seed)
     late_ms = chance.choice([0, 20, 100])
     batches = [

@@ -234,7 +234,7 @@ class RealDiskMachine(LogMachine):
 
 
 class FewFilesMachine(LogMachine):
-    """One file, and hardly an index, at a time."""
+    """A machine with one file, and hardly an index, at a time."""
 
     def open(self, *, clean: bool) -> Log:
         self.disk.open_files = OpenFiles(1, max_index_bytes=50)

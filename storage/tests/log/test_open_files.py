@@ -22,7 +22,7 @@ CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
 
 
 class CountingDisk(RealDisk):
-    """Remembers which files were opened for appending."""
+    """A disk that records which files were opened for appending."""
 
     def __init__(self, folder: Path, max_files: int) -> None:
         super().__init__(folder, OpenFiles(max_files))

@@ -30,7 +30,7 @@ class Accepted:
 
 @attrs.define
 class Asked:
-    """A question to the coordinator that is on its way: what the batch was, and what was known when it was asked."""
+    """A request to the coordinator that is under way: the batch, and the state when it was sent."""
 
     producer_id: int
     epoch: int
@@ -58,7 +58,7 @@ class ProducersMachine(RuleBasedStateMachine):
             asked.is_over = asked.is_over or asked.producer_id == producer_id
 
     def of(self, producer_id: int) -> list[Accepted]:
-        """The producer's batches of its epoch, with the markers that came between."""
+        """Returns the producer's batches of its epoch, with the markers that came between."""
         mine = [batch for batch in self.history if batch.producer_id == producer_id]
         return [batch for batch in mine if batch.epoch == mine[-1].epoch]
 
@@ -196,7 +196,7 @@ class ProducersMachine(RuleBasedStateMachine):
 
 
 def lowest_of(together: list[Asked], newest_epoch: int) -> int:
-    """The lowest sequence of the newest epoch that was asked about, since the last batch or marker."""
+    """Returns the lowest sequence of the newest requested epoch, since the last batch or marker."""
     return min(asked.sequence for asked in together if asked.epoch == newest_epoch)
 
 

@@ -15,7 +15,7 @@ def begin(states: ProducerStates, *, adds: bool = False, now_ms: int = 0, **fiel
 
 
 def verified(states: ProducerStates, verification: Verification, **fields: int) -> ErrorCode | None:
-    """What is said to the first batch once the coordinator has agreed."""
+    """Returns the error of the first batch once the coordinator has agreed, or None."""
     try:
         states.check_verified(header_of(transactional=True, **fields), verification)
     except KafkaError as error:

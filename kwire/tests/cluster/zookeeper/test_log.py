@@ -58,7 +58,7 @@ def values_of(log: ZooKeeperLog, offset: int = 0) -> list[bytes]:
 
 
 def everything(server: FakeZooKeeper) -> list[bytes]:
-    """What a node knows that begins now."""
+    """Returns the state of a node that starts now."""
     log, _ = opened(server)
     snapshot = at_once(log.read_snapshot())
     if snapshot is None:
@@ -126,7 +126,7 @@ def test_a_connection_that_is_lost_while_reading_leaves_nothing_in_doubt() -> No
 
 
 def once(what: str, call: Callable[[], object], skip: int = 0) -> Callable[[str], None]:
-    """For `before`: calls `call` before one operation whose description has this text."""
+    """Makes a `before` that calls `call` before one operation whose description has this text."""
     left = skip
 
     def before(described: str) -> None:

@@ -61,7 +61,7 @@ def content(node: ZooKeeperNode, path: str) -> dict[str, Any]:
 
 @attrs.define
 class Running:
-    """What the task of a node has told."""
+    """The notifications of a node's task."""
 
     node: ZooKeeperNode
     changes: int = 0
@@ -110,7 +110,7 @@ def call_now(call: Callable[[], object]) -> None:
 
 
 async def answer(awaitable: Awaitable[Any]) -> Any:
-    """What a coroutine that awaits futures returns, in a task of trio."""
+    """Returns the result of a coroutine that awaits futures, in a task of trio."""
     coroutine: Any = awaitable
     while True:
         try:
@@ -381,7 +381,7 @@ def test_whatever_answers_are_lost_each_record_is_appended_once(
 
 
 def end_session(node: ZooKeeperNode, zookeeper: ZooKeeper, proxy: Proxy) -> None:
-    """As the server does when a session has timed out: somebody else closes it.
+    """Ends it as the server does after a time-out: another client closes it.
 
     The node is cut off meanwhile. It would take its session back.
     """

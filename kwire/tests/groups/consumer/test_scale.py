@@ -31,7 +31,7 @@ CLASSIC_SESSION_MS = 10_000
 
 
 class ManyTopics(FakeTopics):
-    """They are found by id as quickly as by name, and it is known how often they were looked at."""
+    """Topics found by id as quickly as by name, with a count of look-ups."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class LargeGroup:
             self.clients.append(Client(self.driver, f"member-{next(self._numbers):04}", frozenset(), "orders-.*"))
 
     def everybody_heartbeats(self) -> None:
-        """Once, and again as long as there is something to give up or to take; an interval later."""
+        """Sends heartbeats once, and again while there is something to give up or to take; an interval later."""
         self.driver.advance(HEARTBEAT_INTERVAL_MS)
         for client in self.clients:
             assert client.heartbeat() is ErrorCode.NONE
@@ -101,7 +101,7 @@ class LargeGroup:
         assert len(owned) == len(set(owned)), "a partition has one owner"
 
     def settle(self) -> None:
-        """Checks what is promised once everybody has done what they are asked for."""
+        """Checks the promises once all members have done what they are assigned."""
         for _ in range(10):
             self.everybody_heartbeats()
             if self.state.state is GroupState.STABLE:

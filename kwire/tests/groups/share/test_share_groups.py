@@ -222,7 +222,7 @@ async def say(
 
 
 async def settled(kwire: InTrio, *topics: str) -> ShareGroupHeartbeatResponse:
-    """A member that has its partitions."""
+    """Joins a member, and returns the response with its partitions."""
     joined = await say(kwire, "m", 0, list(topics))
     assert joined.error_code == ErrorCode.NONE, joined.error_message
     for _ in range(10):

@@ -15,7 +15,7 @@ from kwire.groups.streams_topics import InternalTopic
 def part(
     source: str = "", repartition: str = "", sink: str = "", changelog: str = "", together: str = ""
 ) -> TopologyPart:
-    """Topics by name, with spaces between; "r:4" has its number given.
+    """Makes a topology part of topic names, with spaces between; "r:4" has its number given.
 
     `together`: copartition groups, with "," between.
     """

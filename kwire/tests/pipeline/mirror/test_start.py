@@ -145,7 +145,7 @@ def mirror(*arguments: str) -> Result:
 
 
 def refused(*arguments: str) -> str:
-    """The one line that says why."""
+    """Returns the error's only line."""
     done = mirror(*arguments)
     assert done.exit_code == 2, done.output
     assert isinstance(done.exception, SystemExit)

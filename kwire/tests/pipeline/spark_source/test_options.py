@@ -15,7 +15,7 @@ LEAST = {"kafka.bootstrap.servers": "here:9092", "subscribe": "t"}
 
 
 def parse(*, streaming: bool = False, **given: Any) -> SourceOptions:
-    """Dots are written as __."""
+    """Parses options; dots are written as __."""
     options = {**LEAST, **{name.replace("__", "."): value for name, value in given.items()}}
     return parse_source_options(
         {name.lower(): value for name, value in options.items() if value != "-"}, streaming=streaming

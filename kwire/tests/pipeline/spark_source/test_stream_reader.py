@@ -21,7 +21,7 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @attrs.define(eq=False)
 class FakeTopics:
-    """What the brokers would say."""
+    """Topics as the brokers would report them."""
 
     ends: dict[TopicPartition, int]
     firsts: dict[TopicPartition, int] = attrs.field(factory=dict)

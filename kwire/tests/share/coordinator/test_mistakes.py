@@ -44,7 +44,7 @@ def with_the_start_offset_as_it_is(applied_to: Function) -> Function:
 
 
 def recording(changed: Callable[[Any], Any]) -> Callable[[Function], Function]:
-    """The record of another change than the one that is applied."""
+    """Writes the record of another change than the one that is applied."""
     return lambda record: lambda change: record(changed(change))
 
 

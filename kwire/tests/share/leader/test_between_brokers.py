@@ -24,20 +24,20 @@ from testkit.share.coordinator.persister_scene import Scene, started
 
 @attrs.define(eq=False)
 class Member(ShareRequests):
-    """It keeps its connection to each broker, and has a session there."""
+    """A member with a connection to each broker, and a session there."""
 
     cluster: ConnectedCluster = attrs.field(factory=ConnectedCluster)
     connections: dict[int, Any] = attrs.field(factory=dict)
 
     def ask(self, node_id: int, request: ApiMessage) -> Any:
-        """The response, after all that the brokers ask each other for it."""
+        """Returns the response, after all requests between the brokers for it."""
         answer = self.begin(node_id, request)
         self.cluster.deliver_all()
         assert answer.is_set
         return answer.value.unwrap()
 
     def begin(self, node_id: int, request: ApiMessage) -> Future[Any]:
-        """The response will be in the future, when the brokers have asked each other."""
+        """Returns a future of the response, set after the requests between the brokers."""
         handler = share_acknowledge if isinstance(request, ShareAcknowledgeRequest) else share_fetch
         connection = self.connections.setdefault(node_id, context(self.version))
         answer: Future[Any] = begun(bound(handler.handle, self.cluster.brokers[node_id])(request, connection))

@@ -21,7 +21,7 @@ class Producers:
     sequences: dict[int, int] = attrs.field(factory=dict)
 
     def send(self, producer_id: int, count: int = 1) -> None:
-        """One batch of an open transaction."""
+        """Sends one batch of an open transaction."""
         sequence = self.sequences.get(producer_id, 0)
         self.sequences[producer_id] = sequence + count
         now_ms = self.group.broker.clock.now_ms()

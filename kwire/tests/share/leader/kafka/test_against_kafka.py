@@ -98,7 +98,7 @@ class TimedOutTwice(Exception):
 
 
 class JudgedPartition(SharePartition):
-    """Ours; every step is also done to Kafka's."""
+    """Our share partition; every step is also done to Kafka's."""
 
     def __init__(self, limits: ShareLimits, judge: Judge) -> None:
         super().__init__(3, limits)
