@@ -86,7 +86,7 @@ def append(log: MetadataLog, *values: bytes) -> None:
     at_once(log.append(values, expected_end_offset=log.end_offset))
 
 
-def hear(log: MetadataLog) -> None:
+def receive_news(log: MetadataLog) -> None:
     """Delivers the news that another writer has appended."""
     if isinstance(log, SharedMetadataLog | ZooKeeperLog):
         at_once(log.refresh())
@@ -130,11 +130,11 @@ def test_writers_hear_of_each_other(open_log: OpenLog) -> None:
     heard: list[int] = []
     other.watch(lambda: heard.append(other.end_offset))
     append(one, b"a")
-    hear(other)
+    receive_news(other)
     end = other.end_offset
     assert heard == [end]
     assert end > 0
-    hear(other)
+    receive_news(other)
     assert heard == [end], "nothing is new"
 
 

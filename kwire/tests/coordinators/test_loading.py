@@ -324,7 +324,7 @@ def elect(kwire: InTrio) -> None:
     at_once(kwire.broker.metadata.change(epochs_behind, epochs))
 
 
-async def answer_of_one_who_waits(kwire: InTrio, happens: Callable[[], None]) -> int:
+async def error_of_a_waiting_join(kwire: InTrio, happens: Callable[[], None]) -> int:
     """Returns the error that a member gets that waits in JoinGroup meanwhile."""
     told: list[int] = []
 
@@ -344,7 +344,7 @@ def test_another_leader_epoch_sends_members_away_and_loads_anew() -> None:
     async def scenario(kwire: InTrio) -> None:
         await fill(kwire)
         first = state(kwire)
-        assert await answer_of_one_who_waits(kwire, lambda: elect(kwire)) == ErrorCode.NOT_COORDINATOR
+        assert await error_of_a_waiting_join(kwire, lambda: elect(kwire)) == ErrorCode.NOT_COORDINATOR
         assert isinstance(state(kwire), Active)
         assert state(kwire).leader_epoch == first.leader_epoch + 1 == group_partition(kwire).leader().leader_epoch
         assert state(kwire).shard is not first.shard
@@ -373,7 +373,7 @@ def test_an_append_that_finds_another_leader_unloads_the_coordinator() -> None:
             def happens() -> None:
                 nursery.start_soon(lose_and_commit)
 
-            assert await answer_of_one_who_waits(kwire, happens) == ErrorCode.NOT_COORDINATOR
+            assert await error_of_a_waiting_join(kwire, happens) == ErrorCode.NOT_COORDINATOR
         assert refused == [ErrorCode.NOT_COORDINATOR]
         assert isinstance(state(kwire), Elsewhere)
         partition.take_role(Leader(1, 2, (1,), (1,)))

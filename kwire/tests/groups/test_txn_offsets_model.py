@@ -159,12 +159,12 @@ class OffsetsMachine(RuleBasedStateMachine):
         self.driver.restart()
 
     @invariant()
-    def it_is_as_the_model_says(self) -> None:
+    def it_equals_the_model(self) -> None:
         if hasattr(self, "driver"):
             assert seen(self.driver.shard) == self.model.seen()
 
     @invariant()
-    def a_replay_says_the_same_before_and_after_a_compaction(self) -> None:
+    def a_replay_is_the_same_before_and_after_a_compaction(self) -> None:
         """The same holds in whichever order the open transactions end."""
         if not hasattr(self, "driver"):
             return

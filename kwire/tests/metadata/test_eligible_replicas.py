@@ -137,7 +137,7 @@ def test_an_unclean_election_is_the_last_resort() -> None:
 
 
 def test_an_unclean_election_that_is_asked_for_prefers_an_eligible_replica() -> None:
-    def ask() -> None:
+    def request_election() -> None:
         records, _ = elect_leaders(it.state, ElectLeadersRequest(1, [TopicPartitions("t", [0])]))
         it.take(records)
 
@@ -145,7 +145,7 @@ def test_an_unclean_election_that_is_asked_for_prefers_an_eligible_replica() -> 
     for node in (3, 2, 1):
         it.fence(node)
     it.take(brokers.unfence(it.state, 3, it.image.brokers[3].broker_epoch))
-    ask()
+    request_election()
     assert it.now() == (3, (3,), (), ())
 
 
@@ -375,7 +375,7 @@ class Decisions(RuleBasedStateMachine):
         self.it.shut_down(broker_id)
 
     @invariant()
-    def who_may_lead_has_everything(self) -> None:
+    def eligible_leaders_have_everything(self) -> None:
         self.commit()
         known = self.partition
         assert {*known.isr, *known.eligible_leader_replicas} <= self.have_everything

@@ -151,10 +151,10 @@ def test_tokens_as_large_as_they_may_be_are_refused_and_given_back(
 )
 def test_a_conversation_without_end_is_ended(client: RawClient, healthy: HealthyClient, request_: ApiMessage) -> None:
     with pytest.raises(ConnectionClosed):
-        ask_on_and_on(client, request_frame(request_, 0))
+        request_repeatedly(client, request_frame(request_, 0))
 
 
-def ask_on_and_on(client: RawClient, frame: bytes) -> None:
+def request_repeatedly(client: RawClient, frame: bytes) -> None:
     for _ in range(1000):
         client.send(frame)
         client.read_frame()

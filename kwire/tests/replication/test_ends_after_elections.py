@@ -30,7 +30,7 @@ def world() -> World:
     return world
 
 
-def told(world: World, timestamp: int, version: int = 11, replica_id: int = -1) -> tuple[int, int]:
+def listed_offset(world: World, timestamp: int, version: int = 11, replica_id: int = -1) -> tuple[int, int]:
     """Returns the error and the offset."""
     request = ListOffsetsRequest(replica_id, 0, [ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, -1, timestamp)])])
     broker = world.brokers[world.registered.leader]
@@ -41,14 +41,14 @@ def told(world: World, timestamp: int, version: int = 11, replica_id: int = -1) 
 
 @pytest.mark.parametrize("timestamp", [LATEST, MAX_TIMESTAMP, FAR_FUTURE, 0])
 def test_a_client_asks_again_until_the_leader_knows_what_is_committed(world: World, timestamp: int) -> None:
-    assert told(world, timestamp) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
-    assert told(world, LATEST, version=4) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    assert listed_offset(world, timestamp) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+    assert listed_offset(world, LATEST, version=4) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     world.settle()
-    assert told(world, timestamp) == (0, {LATEST: 1, FAR_FUTURE: -1}.get(timestamp, 0))
+    assert listed_offset(world, timestamp) == (0, {LATEST: 1, FAR_FUTURE: -1}.get(timestamp, 0))
 
 
 def test_followers_and_the_beginning_need_not_wait(world: World) -> None:
-    assert told(world, EARLIEST) == (0, 0)
+    assert listed_offset(world, EARLIEST) == (0, 0)
     leader = world.registered.leader
     follower = next(it for it in world.brokers if it != leader)
-    assert told(world, LATEST, replica_id=follower) == (0, 1)
+    assert listed_offset(world, LATEST, replica_id=follower) == (0, 1)

@@ -151,9 +151,9 @@ class Session:
         role = world.partition(node_id).role
         wanted = FetchPartition(0, role.leader_epoch, offset, partition_max_bytes=1000)
         self.session_id, self.epoch = 0, 0
-        self.session_id = self._ask([FetchTopic(topic_id=topic_id, partitions=[wanted])]).session_id
+        self.session_id = self._fetch([FetchTopic(topic_id=topic_id, partitions=[wanted])]).session_id
 
-    def _ask(self, topics: list[FetchTopic]) -> FetchResponse:
+    def _fetch(self, topics: list[FetchTopic]) -> FetchResponse:
         request = FetchRequest(
             session_id=self.session_id,
             session_epoch=self.epoch,
@@ -169,8 +169,8 @@ class Session:
 
     def news(self) -> PartitionData | None:
         """Returns the partition's data in the next answer."""
-        told = self._ask([]).responses
-        return told[0].partitions[0] if told else None
+        topics = self._fetch([]).responses
+        return topics[0].partitions[0] if topics else None
 
 
 def deleted(world: World) -> None:

@@ -95,7 +95,7 @@ def refusal(server: TlsSettings, client: TlsSettings) -> str:
     raise AssertionError("the handshake does not end")
 
 
-def what_is_said_of(data: bytes) -> str:
+def error_about(data: bytes) -> str:
     """Returns the server's error about a peer that sends this instead of a handshake."""
     near, far = socket.socketpair()
     near.setblocking(False)
@@ -300,14 +300,14 @@ def test_a_peer_that_hangs_up_in_the_handshake_is_lost() -> None:
     ],
 )
 def test_peers_that_do_not_speak_tls_are_told_of_in_one_clear_line(data: bytes, says: str) -> None:
-    line = what_is_said_of(data)
+    line = error_about(data)
     assert says in line
     assert "security.protocol=SSL" in line
     assert "\n" not in line
 
 
 def test_garbage_in_the_form_of_tls_is_refused() -> None:
-    assert "handshake failed" in what_is_said_of(b"\x16\x03\x01\x00\x04\xff\xff\xff\xff")
+    assert "handshake failed" in error_about(b"\x16\x03\x01\x00\x04\xff\xff\xff\xff")
 
 
 @pytest.mark.parametrize(

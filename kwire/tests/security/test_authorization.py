@@ -288,14 +288,14 @@ def test_what_is_named_twice_is_wrong_whoever_asks_for_it(broker: Broker) -> Non
 def test_a_topic_that_may_not_be_seen_is_not_called_internal_and_one_that_may_not_be_created_not_invalid(
     broker: Broker,
 ) -> None:
-    def asked(name: str) -> tuple[int, bool]:
+    def metadata_of(name: str) -> tuple[int, bool]:
         [topic] = call(broker, "metadata", metadata.MetadataRequest([metadata.MetadataRequestTopic(name=name)])).topics
         return topic.error_code, topic.is_internal
 
     broker.authorization.authorizer = Denier()
-    assert asked("__consumer_offsets") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
+    assert metadata_of("__consumer_offsets") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
     broker.authorization.authorizer = Denier({(Operation.DESCRIBE, ResourceType.TOPIC, "not valid")})
-    assert asked("not valid") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
+    assert metadata_of("not valid") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
 
 
 def test_offsets_of_topics_that_may_not_be_seen_are_left_out(broker: Broker) -> None:

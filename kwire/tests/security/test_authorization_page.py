@@ -37,7 +37,7 @@ class Withholding(Denier):
         return self.allows(requester, operation, resource_type, "")
 
 
-def ask_without(
+def call_without(
     api: str, make: Callable[[Broker], Any], version: int | None, withheld: frozenset[Permission]
 ) -> tuple[set[Permission], set[str]]:
     """Returns the checks of the authorizer, and the errors for a client without these permissions."""
@@ -51,7 +51,7 @@ def ask_without(
 
 
 @pytest.fixture(autouse=True)
-def operations_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def operations_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves out supported operations: permissions for these alone are not on the page."""
     for resource_type in SUPPORTED:
         monkeypatch.setitem(SUPPORTED, resource_type, ())
@@ -71,7 +71,7 @@ def test_the_page_says_what_is_asked_and_how_it_is_denied(api: str) -> None:
         while todo:
             withheld = todo.pop()
             done.add(withheld)
-            asked, codes = ask_without(api, make, version, withheld)
+            asked, codes = call_without(api, make, version, withheld)
             asked_for |= asked
             lacking = withheld & asked
             assert codes <= {errors.get(it) for it in lacking}, f"refused without {sorted(lacking)}"

@@ -114,7 +114,7 @@ class FullDisk(RuleBasedStateMachine):
             del self.acknowledged[partition]
 
     @rule(room_bytes=st.integers(0, 3000))
-    def somebody_else_takes_the_room(self, room_bytes: int) -> None:
+    def another_process_takes_the_room(self, room_bytes: int) -> None:
         # What the reserve had is the broker's while it is out: nobody can keep a clean stop from a disk that is gone.
         kept = RESERVE if self.folder.reserve.is_out else 0
         self.disk.capacity_bytes = min(self.disk.capacity_bytes, self.disk.used_bytes + kept + room_bytes)

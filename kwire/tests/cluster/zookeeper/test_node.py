@@ -66,27 +66,27 @@ class Running:
     node: ZooKeeperNode
     changes: int = 0
     ended: str | None = None
-    _told: trio.Event = attrs.field(factory=trio.Event)
+    _notified: trio.Event = attrs.field(factory=trio.Event)
 
     def changed(self) -> None:
         self.changes += 1
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
-        told, self._told = self._told, trio.Event()
-        told.set()
+    def _notify(self) -> None:
+        notified, self._notified = self._notified, trio.Event()
+        notified.set()
 
     async def run(self) -> None:
         try:
             await self.node.run(self.changed)
         except MembershipEnded as error:
             self.ended = str(error)
-            self._tell()
+            self._notify()
 
     async def until(self, happened: Callable[[], bool]) -> None:
         with trio.fail_after(30):
             while not happened():
-                await self._told.wait()
+                await self._notified.wait()
 
 
 @asynccontextmanager
@@ -95,7 +95,7 @@ async def running(*nodes: ZooKeeperNode) -> AsyncIterator[list[Running]]:
         tasks = [Running(it) for it in nodes]
         for task in tasks:
             nursery.start_soon(task.run)
-            task.node.log.watch(task._tell)
+            task.node.log.watch(task._notify)
             task.node.log.loop.host = Host(call_soon=call_now, start_soon=nursery.start_soon)
         try:
             yield tasks

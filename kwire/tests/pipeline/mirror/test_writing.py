@@ -219,12 +219,12 @@ def _dying(step: str, count: int, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Returns a hook that dies at the n-th call for a step. A dead process aborts nothing."""
     left = itertools.count(1)
 
-    def told(name: str) -> None:
+    def reached(name: str) -> None:
         if name == step and next(left) == count:
             monkeypatch.setattr(Producer, "abort", lambda _: None)
             raise Killed
 
-    return told
+    return reached
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
