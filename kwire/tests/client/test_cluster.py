@@ -35,7 +35,7 @@ from testkit.fakes.brokers import FakeBrokers, in_sequence
 
 TIMEOUT_S = 10.0
 NEWEST = 5
-"""The version of ApiVersions in which a broker is asked first."""
+"""The version of the first ApiVersions request to a broker."""
 FIRST = 1
 """The correlation id of a connection's first request."""
 

@@ -84,7 +84,7 @@ def test_a_healthy_client_notices_nothing_of_thousands_of_attacks(
 
 
 def assert_starts_again(folder: Path, rounds: int) -> None:
-    """What the attacks left behind must not keep the broker from its data."""
+    """Checks that the remains of the attacks do not keep the broker from its data."""
     with BrokerProcess(folder) as again:
         with RawClient(again.address) as client:
             wanted = ListOffsetsTopic("healthy", [ListOffsetsPartition(0, timestamp=LATEST)])

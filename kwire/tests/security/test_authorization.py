@@ -69,7 +69,7 @@ LISTS = {
     "describe_delegation_token": "tokens",
     "describe_topic_partitions": "topics",
 }
-"""Where all is asked for, what may not be seen is left out."""
+"""In requests for all resources, those without permission are left out."""
 
 
 WRITES_AN_ID = "WRITE TRANSACTIONAL_ID"
@@ -146,7 +146,7 @@ ASKED: dict[str, set[str]] = {
     "delete_share_group_state": {"CLUSTER_ACTION CLUSTER"},
     "read_share_group_state_summary": {"CLUSTER_ACTION CLUSTER"},
 }
-"""What an Apache Kafka asks before it answers somebody who may do everything (KafkaApis, ControllerApis)."""
+"""The checks of an Apache Kafka for a client with all permissions (KafkaApis, ControllerApis)."""
 
 
 @attrs.define

@@ -38,7 +38,7 @@ class Work:
     transactional_id: str
     added: set[tuple[str, int]] = attrs.field(factory=set)
     answered: bool | None = None
-    """What its producer was told of its end."""
+    """The answer to its producer about its end."""
 
 
 class TransactionMachine(RuleBasedStateMachine):
@@ -50,7 +50,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.driver.producer("tired", epoch=0, timeout_ms=TIMEOUT_MS)
         self.driver.rewrite("tired", producer_epoch=32_764)
         self.work: dict[Identity, Work] = {}
-        """Of each producer that began something and was not told of its end."""
+        """The open work of each producer without an answer about its end."""
         self.fenced: dict[str, Identity] = {}
         """Below it, producers of this id have been fenced."""
         self.highest: dict[str, Identity] = {}

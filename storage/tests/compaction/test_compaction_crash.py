@@ -97,7 +97,7 @@ def test_completing_a_swap_may_itself_be_cut_off_at_any_operation() -> None:
 
 
 def any_names(random_: random.Random) -> Fate:
-    """Of the changes to names that were not synced, a power cut leaves any; of contents, what was synced."""
+    """Keeps any of the changes to names that were not synced, and of contents what was synced."""
 
     def kept(_number: int, folder: Names) -> list[int]:
         share = random_.random()

@@ -46,9 +46,9 @@ class History:
     sequences: dict[int, int] = attrs.field(factory=dict)
     most_cleaned: int = 0
     recovery_point: int = 0
-    """In its file: moved only where a cleaning asks for it."""
+    """The value in its file, which moves only where a cleaning requires it."""
     log_start_offset: int = 0
-    """In its file."""
+    """The value in its file."""
     now_ms: int = 1000
 
     def __attrs_post_init__(self) -> None:

@@ -33,7 +33,7 @@ class Member:
     process: str
     current: CurrentTasks = NEW_MEMBER
     owned: Tasks = NO_TASKS
-    """What the client runs: it takes what it is told, and gives up the rest when it likes."""
+    """The client's tasks: it takes those assigned, and gives up the rest when it likes."""
 
 
 class Application:

@@ -104,7 +104,7 @@ class JudgedPartition(SharePartition):
         super().__init__(3, limits)
         self.judge = judge
         self.kafkas: dict[Write, list[int]] = {}
-        """The writes of Kafka that say the same: it has one for each time-out."""
+        """The same writes of Kafka: it has one for each time-out."""
 
     def initialize(self, persisted: PersistedState) -> list[Effect]:
         effects = super().initialize(persisted)
