@@ -1,4 +1,4 @@
-"""A made-up second kind of group beside the classic one: the interface of the shard and the offsets is enough."""
+"""A made-up second kind of group beside the classic one: the shard and the offsets need only its interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task that serves all sockets: real ones, with a clock that moves by hand, or when all tasks wait."""
+"""The task that serves all sockets: real ones, with a virtual clock that only polls and sleeps move."""
 
 from __future__ import annotations
 
