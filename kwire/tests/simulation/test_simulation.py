@@ -1,6 +1,6 @@
 """A cluster keeps its promises, whatever happens to it. See `testkit.worlds.simulation`.
 
-docs/testing.md says how to run a seed again. Its `--seconds` is `faults_s`.
+docs/testing.md describes how to run a seed again. Its `--seconds` is `faults_s`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     ],
 )
 def test_a_run_does_not_depend_on_the_order_of_sets(seeds: list[str]) -> None:
-    """Which differs from process to process."""
+    """That order differs from process to process."""
     one, another = (
         subprocess.run(
             [sys.executable, "-m", "testkit.worlds.simulation", *seeds, "--seconds", str(SHORT_S)],

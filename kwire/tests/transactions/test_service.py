@@ -1,4 +1,4 @@
-"""The driver of the transaction machines, on a broker in memory whose flushes happen when the test wants."""
+"""The driver of the transaction machines, on a broker in memory whose flushes the test triggers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Scene:
         return self.broker.transactions.describe("id").transaction_state
 
     def enlist(self, epoch: int | None = None) -> Future[KafkaError | None]:
-        """The producer's next batch has come."""
+        """Enlists the producer's next batch."""
         producer_id, next_epoch = self.next_producer
         future = self.broker.transactions.enlist(
             "id", producer_id, next_epoch if epoch is None else epoch, "t", 0, adds=True
@@ -79,7 +79,7 @@ class Scene:
         return future
 
     def wait(self, by_ms: int) -> None:
-        """Time goes by, and the shard looks whether its markers are in."""
+        """Moves the clock, and lets the shard look whether its markers are in."""
         self.clock.time_ms += by_ms
         self.broker.transactions.runtime.perform(self.broker.transactions.runtime.find("id")[0], [])
 
