@@ -306,6 +306,7 @@ def test_only_a_group_without_members_is_deleted_and_with_its_states(
     member.settle(1)
     with share_partition(broker.bootstrap, member.group, topic) as state:
         initialized_in = member.epoch - 1
+        assert initialized_in == 2 or (brokers.IS_KAFKA and initialized_in == 3)
         assert state.summary()[:2] == (E.NONE, initialized_in)
         assert delete_group(client, member.group) == E.NON_EMPTY_GROUP
         assert member.send(LEAVING).member_epoch == LEAVING

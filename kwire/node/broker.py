@@ -35,9 +35,7 @@ from kwire.metadata.controller.topics.auto_created_topics import auto_create_top
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.features import SHARE_VERSION
 from kwire.metadata.image import Changes, ConfigResourceType, TopicImage
-from kwire.metadata.log import (
-    METADATA_TOPIC,
-)
+from kwire.metadata.log import METADATA_TOPIC
 from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.service import MetadataService
 from kwire.names.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE

@@ -1,4 +1,4 @@
-"""Fixtures of several modules. Where a module has one of the same name of its own, that is the one its tests get."""
+"""Fixtures of several modules. A module's own fixture of the same name takes precedence there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def disks() -> Disks:
 
 @pytest.fixture
 def broker(disks: Disks) -> Iterator[Broker]:
-    """A broker with a log dir on each of `disks`. What a test makes them do, they do no more at its end."""
+    """A broker with a log dir on each of `disks`. Faults that a test sets end with the test."""
     opened = folder_scene.open_broker(disks)
     yield opened
     for disk in disks.values():
@@ -34,7 +34,7 @@ def broker(disks: Disks) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def made_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log dir as `log_dirs.make_data` leaves it, to look at; who wants to change it takes a copy."""
+    """A log dir as `log_dirs.make_data` leaves it, to read; a test that changes it takes a copy."""
     path = tmp_path_factory.mktemp("made")
     log_dirs.make_data(path)
     return path

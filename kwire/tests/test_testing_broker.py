@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 @pytest.fixture(scope="module", autouse=True)
 def forgotten_sockets_are_collected() -> Iterator[None]:
-    """So that they do not come to light in a test elsewhere."""
+    """Collects them so that they do not come to light in a test elsewhere."""
     yield
     gc.collect()
 
@@ -146,7 +146,7 @@ WAYS = [
 def topics_by_kafka_python(
     broker: Broker, *, trusting: str | None, mechanism: str, user: str, password: str, waits_s: int = 10
 ) -> set[str]:
-    """Raises PermissionError."""
+    """Lists topics. Raises PermissionError."""
     import kafka.errors
 
     settings: dict[str, Any] = {"security_protocol": broker.security_protocol}
@@ -173,7 +173,7 @@ def topics_by_kafka_python(
 def topics_by_confluent(
     broker: Broker, *, trusting: str | None, mechanism: str, user: str, password: str, waits_s: int = 10
 ) -> set[str]:
-    """Raises PermissionError."""
+    """Lists topics. Raises PermissionError."""
     errors: list[str] = []
     settings: dict[str, Any] = {
         "bootstrap.servers": broker.address,

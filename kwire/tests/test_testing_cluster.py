@@ -1,4 +1,4 @@
-"""kwire.testing.Cluster: several brokers in the caller's process, which fail when the test wants it."""
+"""kwire.testing.Cluster: several brokers in the caller's process, which fail when the test makes them."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ pytest_plugins = ["pytester"]
 
 
 def create(cluster: Cluster, topic: str, partitions: int, factor: int = 1) -> None:
-    """Returns when every broker knows the topic: `leader_of` asks any of them."""
+    """Returns when every broker has the topic: `leader_of` sends to any of them."""
     create_at_one(cluster, topic, partitions, factor)
     wait_until_led(cluster.bootstrap_servers, topic, partitions)
 
 
 def create_at_one(cluster: Cluster, topic: str, partitions: int, factor: int = 1) -> None:
-    """Returns when the broker that was asked knows the topic. Others may be cut off."""
+    """Returns when the broker of the request has the topic. Others may be cut off."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.create_topics([NewTopic(topic, partitions, factor)])[topic].result(30)
 
@@ -87,7 +87,7 @@ def test_a_paused_broker_is_alive_and_answers_later() -> None:
 
 
 def threads() -> set[threading.Thread]:
-    """Without those that trio keeps for ten seconds in case somebody needs one again."""
+    """Returns threads without those that trio keeps for ten seconds for reuse."""
     return {it for it in threading.enumerate() if not it.name.startswith("Trio thread")}
 
 
@@ -136,7 +136,7 @@ def delivered(
     timeout_ms: int = 15_000,
     bootstrap: str | None = None,
 ) -> list[bytes]:
-    """Those that all replicas in sync have acknowledged."""
+    """Returns those that all replicas in sync have acknowledged."""
     found: list[bytes] = []
 
     def note(error: object, message: Message) -> None:
@@ -282,7 +282,7 @@ def elect_preferred_leaders(cluster: Cluster, topic: str, partitions: Sequence[i
 
 
 def leader_by(cluster: Cluster, node_id: int, topic: str) -> int:
-    """The leader, as that broker knows it."""
+    """Returns the leader according to that broker."""
     with ClientConnection(parse_addresses(cluster.nodes[node_id].address)[0]) as connection:
         answer: MetadataResponse = connection.call(MetadataRequest([MetadataRequestTopic(name=topic)]))
     return answer.topics[0].partitions[0].leader_id

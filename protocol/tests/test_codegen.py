@@ -1,4 +1,4 @@
-"""What is generated is fresh, and `--check` notices when it is not."""
+"""The generated code is fresh, and `--check` notices when it is not."""
 
 from __future__ import annotations
 

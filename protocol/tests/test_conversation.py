@@ -49,7 +49,7 @@ def sent(conversation: Conversation) -> bytes:
 
 
 def receive(conversation: Conversation, data: bytes, steps: Iterable[int] = ()) -> list[Reply]:
-    """What a shell does that receives so many bytes at a time, as far as there is room for them."""
+    """Receives as a shell does that reads so many bytes at a time, as far as there is room for them."""
     replies = []
     pieces = iter(steps)
     left = memoryview(data)
@@ -89,7 +89,7 @@ def api_versions(*served: tuple[int, int, int], error_code: int = 0, **features:
 
 
 def agreed(*served: tuple[int, int, int]) -> Conversation:
-    """A conversation whose broker has told this."""
+    """Returns a conversation whose broker serves these versions."""
     conversation = Conversation()
     ticket = conversation.begin()
     assert sent(conversation)

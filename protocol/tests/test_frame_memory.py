@@ -28,7 +28,7 @@ class Peer:
     """The sizes of the frames that have arrived whole."""
 
     def receive(self, most: int) -> None:
-        """As a connection does when its socket is readable."""
+        """Receives as a connection does when its socket is readable."""
         while most > 0 and self.to_send:
             try:
                 room = self.frames.writable()
@@ -107,7 +107,7 @@ def test_the_sum_is_bounded_and_every_frame_arrives(sizes: list[list[int]], data
 
 
 def begun(pool: BufferPool, count: int) -> list[Peer]:
-    """So many peers that have sent half of a large frame, or what there was memory for."""
+    """Makes so many peers that have sent half of a large frame, or what there was memory for."""
     peers = peers_of(pool, [[LARGEST]] * count)
     for peer in peers:
         peer.receive(LARGEST // 2)

@@ -23,13 +23,13 @@ def frame(content: bytes) -> bytes:
 
 
 def buffer_pool_is_overwritten(buffer: FrameBuffer) -> None:
-    """What another connection does to the scratch buffer meanwhile."""
+    """Overwrites the scratch buffer as another connection does meanwhile."""
     scratch = buffer._pool.scratch
     scratch[:ROOM_BYTES] = b"\xee" * ROOM_BYTES
 
 
 def receive(buffer: FrameBuffer, data: bytes) -> list[bytes]:
-    """As a connection does: as much as there is room for, then all frames."""
+    """Receives as a connection does: as much as there is room for, then all frames."""
     frames = []
     while data:
         room = buffer.writable()

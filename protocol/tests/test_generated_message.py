@@ -1,4 +1,4 @@
-"""What generated messages have in common besides reading and writing."""
+"""The common parts of generated messages besides reading and writing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written is read again, and wrong bytes are a ProtocolError or another value: every message, every version."""
+"""Written messages are read again; wrong bytes are a ProtocolError or another value. Every message and version."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def written(value: Any, version: int) -> bytes:
 
 
 def written_alone(struct: Any, version: int) -> bytes:
-    """A struct of a message, which is in arrays only if it has no `write`."""
+    """Writes a struct of a message, which is in arrays only if it has no `write`."""
     if hasattr(struct, "write"):
         return written(struct, version)
     empty, one = Writer(), Writer()
@@ -71,7 +71,7 @@ def fields_lacking(entry: Entry) -> list[tuple[int, str, Field]]:
 
 
 def fields_null_elsewhere(entry: Entry) -> list[tuple[int, str, Field]]:
-    """Those that may be null, but not in this version."""
+    """Returns those that may be null, but not in this version."""
     return [
         (version, struct, field)
         for version, struct, field in entry.fields_by_version()

@@ -114,7 +114,7 @@ CLEAN = {
 
 
 def read_everything(batch: bytes | bytearray) -> None:
-    """Each reader either reads the batch or says what is wrong with it, and nothing else."""
+    """Each reader reads the batch or raises an error about it, and nothing else."""
     header = read_header(batch)
     for read in (
         lambda: list(iter_records(batch, max_decompressed_bytes=1 << 20)),

@@ -53,7 +53,7 @@ def some_records(chance: random.Random, *, least: int = 1) -> list[Record]:
 
 
 def described(batch: bytes) -> tuple[list[int], list[Record]]:
-    """What `Judge.read` tells of a batch, by our own reading."""
+    """Returns what `Judge.read` returns for a batch, by our own reading."""
     header = read_header(batch)
     horizon = header.delete_horizon_ms
     fields = [

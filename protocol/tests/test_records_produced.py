@@ -1,4 +1,4 @@
-"""What a producer may send, and the code it gets for what it may not: Apache Kafka 4.3.1's, asked with these batches.
+"""The batches that a producer may send, and the codes for others: Apache Kafka 4.3.1's, for these batches.
 
 `UNLIKE_KAFKA` names where kwire differs on purpose.
 """

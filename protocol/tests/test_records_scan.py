@@ -61,7 +61,7 @@ def built(records: list[Record], *, base_offset: int, codec: int, stamped: bool)
 
 
 def scanned(content: bytes, header: BatchHeader) -> Iterator[tuple[int, int, bytes | None, bool]]:
-    """Offset, timestamp, key, and whether there is a value, of each record."""
+    """Returns offset, timestamp, key, and whether there is a value, of each record."""
     place = 0
     for scan in scan_records(content, header, with_keys=True):
         assert scan.first_index == place
@@ -183,7 +183,7 @@ def test_they_agree_on_varints_that_are_longer_than_need_be(
 
 
 def longer(value: int, by: int) -> bytearray:
-    """A varint with that many bytes more than it needs, and no more than five in all."""
+    """Returns a varint with that many bytes more than it needs, and no more than five in all."""
     out = bytearray()
     write_varint(out, value)
     for _ in range(min(by, 5 - len(out))):

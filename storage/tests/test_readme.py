@@ -1,4 +1,4 @@
-"""The code in storage/README.md does what the page says."""
+"""The code in storage/README.md works as the page describes."""
 
 from pathlib import Path
 

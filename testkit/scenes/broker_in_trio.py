@@ -24,7 +24,7 @@ from kwire.handlers.context import Context
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.node.broker import Broker
 from kwire.runtime.futures import Future, at_once
-from testkit.scenes.internal_topics import create_internal_topics
+from testkit.scenes.internal_topics import FEW_PARTITIONS, create_internal_topics
 
 START_MS = 1_700_000_000_000
 
@@ -112,7 +112,7 @@ def with_broker(
     store = disk or MemoryDisk()
 
     async def main() -> None:
-        config = load_config(settings=["offsets.topic.num.partitions=3", *settings], listen=["127.0.0.1:0"])
+        config = load_config(settings=[*FEW_PARTITIONS, *settings], listen=["127.0.0.1:0"])
         broker = Broker.open(config, store, make_clock())
         if coordinates:
             create_internal_topics(broker)

@@ -43,7 +43,7 @@ from kwire.runtime.workers import Worker
 from testkit.raw.client import MAX_REPLY_BYTES
 from testkit.raw.simple_requests import join
 from testkit.scenes.broker_in_trio import TrioClock
-from testkit.scenes.internal_topics import create_internal_topics
+from testkit.scenes.internal_topics import FEW_PARTITIONS, create_internal_topics
 
 T = TypeVar("T")
 
@@ -191,7 +191,12 @@ def with_server(
     threads: with `WithoutWorkers` as `loop` no time passes while metadata change.
     """
     clock = MockClock(autojump_threshold=0)
-    defaults = ["offsets.topic.num.partitions=1", "group.initial.rebalance.delay.ms=0", "kwire.spin.us=0"]
+    defaults = [
+        *FEW_PARTITIONS,
+        "offsets.topic.num.partitions=1",
+        "group.initial.rebalance.delay.ms=0",
+        "kwire.spin.us=0",
+    ]
     folders = disks if disks is not None else {"/data": MemoryDisk()}
     config = load_config(settings=[*defaults, *settings], listen=[listen], data_dirs=list(folders))
 

@@ -96,7 +96,7 @@ from kwire.security.principal import Principal, Requester
 from kwire.share.coordinator import kinds
 from kwire.share.coordinator.state import SharePartitionKey
 from testkit.scenes.folder_scene import append
-from testkit.scenes.internal_topics import create_internal_topics
+from testkit.scenes.internal_topics import FEW_PARTITIONS, create_internal_topics
 
 TOPIC, GROUP, ID = "secret-topic", "secret-group", "secret-id"
 
@@ -136,7 +136,7 @@ class Denier:
 @contextmanager
 def open_broker() -> Iterator[Broker]:
     """It has a topic with a record, a group that has committed, a transactional id, and a delegation token."""
-    settings = ["delegation.token.secret.key=secret-key", "transaction.two.phase.commit.enable=true"]
+    settings = [*FEW_PARTITIONS, "delegation.token.secret.key=secret-key", "transaction.two.phase.commit.enable=true"]
     opened = Broker.open(load_config(settings=settings), MemoryDisk(), SystemClock())
     at_once(opened.metadata.change(lambda _: ([TOKEN], None)))
     create_internal_topics(opened)

@@ -1,4 +1,4 @@
-"""What `kwire cluster` asks of brokers where it is not all plain: brokers that lag, fail or forget meanwhile."""
+"""Requests of `kwire cluster` in special cases: to brokers that lag, fail or forget meanwhile."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_progress_counts_a_replica_in_sync_in_full_and_no_replica_beyond_that() 
 
 
 def test_replicas_of_a_reassignment_that_was_replaced_are_waited_for_too() -> None:
-    """As in Kafka, the later reassignment counts them as replicas from before."""
+    """As in Kafka, the later reassignment counts them as existing replicas."""
     brokers = ClusterBrokers()
     brokers.moves("t-0", [1], [2], n1=100, n2=30)
     cluster = brokers.cluster()

@@ -1,4 +1,4 @@
-"""Letters as values: what they say, which are meant, and the note of those that were sent."""
+"""Letters as values: their content, their selection, and the note of those that were sent."""
 
 from __future__ import annotations
 

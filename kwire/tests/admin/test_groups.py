@@ -1,4 +1,4 @@
-"""What the admin library tells of groups in a made-up cluster, and what it does to them."""
+"""Groups of a made-up cluster in the admin library: their descriptions and their changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the admin library finds of transactions in a made-up cluster: what hangs, what is listed, who is asked."""
+"""Transactions of a made-up cluster in the admin library: hanging ones, lists, and the brokers queried."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def admin(brokers: TxnBrokers) -> TransactionAdmin:
 
 
 def hanging(brokers: TxnBrokers, topic: str | None = None, partition: int | None = None) -> list[tuple[str, int]]:
-    """The partitions with one, and the producer of each."""
+    """Returns the partitions with a hanging transaction, and the producer of each."""
     found = find_hanging(admin(brokers), now_ms=NOW_MS, max_timeout_ms=LIMIT_MS, topic=topic, partition=partition)
     assert found.problems == []
     return [(it.name, it.producer_id) for it in found.found]

@@ -1,4 +1,4 @@
-"""Every answer can be written in every version that is served, and says that a client is refused if it is."""
+"""Every response can be written in every served version, and has an error code if a client is refused."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A `kwire serve` process and its address, once it says so."""
+    """Runs `kwire serve` and yields the process and its address, once it is printed."""
     process = subprocess.Popen(
         [*KWIRE, "serve", "--listen", "127.0.0.1:0", *arguments],
         stdout=subprocess.PIPE,
@@ -166,14 +166,14 @@ STRANGERS = "without authentication: anyone who reaches this address can read an
         ("SASL_SSL", ("sasl.enabled.mechanisms=PLAIN", PLAIN_USERS), None),
     ],
 )
-def test_a_listener_beyond_loopback_is_warned_of_unless_it_asks_who_is_there(
+def test_a_listener_beyond_loopback_is_warned_of_unless_it_has_authentication(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     protocol: str,
     settings: tuple[str, ...],
     warning: str | None,
 ) -> None:
-    """By what the command calls, in this process: seven starts of a process took a quarter of this file's time."""
+    """Calls the command's function in this process: seven processes took a quarter of this file's time."""
     (tmp_path / "server.pem").write_text(issued("localhost").pem, encoding="utf-8")
     config = load_config(
         settings=[

@@ -1,4 +1,4 @@
-"""`kwire cert dev`: what it writes is what both sides of TLS need."""
+"""`kwire cert dev` writes the files that both sides of TLS need."""
 
 from __future__ import annotations
 

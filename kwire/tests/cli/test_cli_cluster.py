@@ -1,4 +1,4 @@
-"""`kwire cluster` over a cluster that is made up: how it tells what it finds, and what it changes."""
+"""`kwire cluster` over a cluster that is made up: its output and its changes."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from testkit.raw.client import RawClient
 
 
 def run(cluster: LocalCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Asks node 1."""
+    """Runs the command against node 1."""
     command = [sys.executable, "-m", "kwire", "cluster", *arguments, "--bootstrap-server", cluster.nodes[1].address]
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
 
@@ -28,7 +28,7 @@ def rows(done: subprocess.CompletedProcess[str], kind: str) -> list[Any]:
 
 
 def create(cluster: LocalCluster, topic: str, *replicas: int) -> None:
-    """A topic of one partition."""
+    """Creates a topic of one partition."""
     wanted = CreatableTopic(topic, -1, -1, assignments=[CreatableReplicaAssignment(0, list(replicas))])
     with RawClient(cluster.nodes[1].address) as client:
         assert client.call(CreateTopicsRequest([wanted]), 7).topics[0].error_code == 0

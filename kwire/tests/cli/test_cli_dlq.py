@@ -1,4 +1,4 @@
-"""`kwire dlq` on a broker in this process: what it shows, what it sends, and what a kill at any moment leaves."""
+"""`kwire dlq` on a broker in this process: its output, what it sends, and the state after a kill at any moment."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _numbers = count(1)
 
 @attrs.define(eq=False)
 class Scene:
-    """Topics whose names no other test has: `orders` with two partitions, and `dlq` with letters about it."""
+    """A broker with topics of its own: `orders` with two partitions, and `dlq` with letters about it."""
 
     broker: Broker
     cluster: Cluster
@@ -86,7 +86,7 @@ class Scene:
         self.write(TopicPartition(self.dlq, partition), *records)
 
     def read(self, at: TopicPartition, start: int = 0) -> list[Record]:
-        """What a reader of committed records sees."""
+        """Returns what a reader of committed records sees."""
         committed = IsolationLevel.READ_COMMITTED
         end = list_offsets(self.cluster, at.topic, LATEST, isolation_level=committed)[at.partition]
         return [*read_span(self.cluster, Span(at, start, end))]
@@ -100,7 +100,7 @@ class Scene:
         return name
 
     def redrive(self, *arguments: str, code: int = 0) -> dict[tuple[str, str | None], int]:
-        """Letters by result, and reason or topic."""
+        """Redrives, and returns the number of letters by result, and reason or topic."""
         told = self.client.json("redrive", self.dlq, *arguments, code=code)
         return {(it["result"], it["reason"] or it["to"]): it["letters"] for it in told}
 
@@ -311,7 +311,7 @@ class Killed(BaseException):
 
 @attrs.define(eq=False)
 class Life:
-    """Of a client that is killed at its n-th request: before that is sent, or after, without reading the answer."""
+    """A client that is killed at its n-th request: before that is sent, or after, without reading the answer."""
 
     last: int
     is_sent: bool
@@ -603,14 +603,14 @@ def test_a_kill_at_any_request_loses_and_doubles_nothing(
 
 
 def configure(scene: Scene, group: str, dead_letter_topic: str) -> None:
-    """What the group rejects goes there, without the record."""
+    """Sets the group's dead-letter topic, for letters without the record."""
     configs = [AlterableConfig("errors.deadletterqueue.topic.name", 0, dead_letter_topic)]
     request = IncrementalAlterConfigsRequest([AlterConfigsResource(ConfigResourceType.GROUP, group, configs)])
     assert scene.cluster.call(request).responses[0].error_code == ErrorCode.NONE
 
 
 def reject(scene: Scene, group: str, offset: int) -> None:
-    """A member rejects the only record of partition 0 that nobody has had, and there is a letter."""
+    """A member rejects the only unconsumed record of partition 0, and there is a letter."""
     before = len(scene.read(TopicPartition(scene.dlq, 0)))
     address = scene.broker.address
     with share_partition(address, group, scene.orders) as state, RawClient(address) as client:

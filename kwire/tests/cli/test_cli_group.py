@@ -1,4 +1,4 @@
-"""`kwire group` over a cluster that is made up: how it tells what it finds, and what it changes."""
+"""`kwire group` over a cluster that is made up: its output and its changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Client = ClusterClient[GroupBrokers]
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
-    """Commands run at NOW_MS."""
+    """A client whose commands run at NOW_MS."""
 
     class Clock:
         def now_ms(self) -> int:

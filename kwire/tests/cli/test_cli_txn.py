@@ -1,4 +1,4 @@
-"""`kwire txn` over a cluster that is made up: how it tells what it finds, and what it aborts."""
+"""`kwire txn` over a cluster that is made up: its output and its aborts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Client = ClusterClient[TxnBrokers]
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
-    """Commands run at NOW_MS."""
+    """A client whose commands run at NOW_MS."""
 
     class Clock:
         def now_ms(self) -> int:

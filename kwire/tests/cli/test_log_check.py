@@ -1,4 +1,4 @@
-"""`kwire log check` and `kwire log repair` as commands: what they print, ask, refuse and end with.
+"""`kwire log check` and `kwire log repair` as commands: output, prompts, refusals and exit codes.
 
 What is found and how it is mended is tested in storage/tests/inspection/test_inspection.py.
 """
@@ -29,7 +29,7 @@ LOG = "00000000000000000000.log"
 
 @pytest.fixture
 def data(made_data: Path, tmp_path: Path) -> Path:
-    """A copy to spoil."""
+    """Returns a copy to damage."""
     path = tmp_path / "data"
     shutil.copytree(made_data, path)
     return path

@@ -1,4 +1,4 @@
-"""`kwire log dump`: what is shown, of which files, how it is bounded, and what it says to mistakes."""
+"""`kwire log dump`: its output, the files that it reads, its limits, and its errors."""
 
 from __future__ import annotations
 

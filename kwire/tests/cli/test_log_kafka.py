@@ -1,4 +1,4 @@
-"""Apache Kafka beside `kwire log`: its files are sound, its tool sees the same, and it serves what was mended."""
+"""Apache Kafka beside `kwire log`: its files are sound, its tool sees the same, and it serves repaired logs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def write_transactions(bootstrap: str) -> None:
 
 
 def compact(kafka: ApacheKafka) -> None:
-    """Until the cleaner has left a hole."""
+    """Produces until the cleaner has left a hole."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     deadline = time.monotonic() + 60
     while True:
@@ -63,7 +63,7 @@ def compact(kafka: ApacheKafka) -> None:
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[ApacheKafka]:
-    """Stopped cleanly, with plain, transactional and compacted topics and a group."""
+    """A broker, stopped cleanly, with plain, transactional and compacted topics and a group."""
     with ApacheKafka(settings=KAFKA) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
         topics = [
@@ -169,7 +169,7 @@ def test_kafkas_tool_sees_the_same_batches_and_records(whose: str, kafka: Apache
 
 
 def spoil(folder: Path) -> tuple[dict[str, int], int]:
-    """Ruins a batch, two indexes, a snapshot, the epochs and the tail; the batch, and how many records were."""
+    """Ruins a batch, two indexes, a snapshot, the epochs and the tail. Returns the batch, and the old record count."""
     log = folder / LOG
     batch: dict[str, int] = [row for row in rows("dump", log) if row["type"] == "batch"][3]
     content = bytearray(log.read_bytes())

@@ -1,4 +1,4 @@
-"""Every kwire command that the documentation shows, and each example of --help, is one that kwire knows."""
+"""Every kwire command in the documentation, and each example of --help, is one that kwire has."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _EXPLAINED_BEHIND = re.compile(r"(?<=\S) {3,}.*")
 
 
 def _printed(text: str) -> list[str]:
-    """Commands that are whole: without the word kwire, and without what explains them."""
+    """Returns the whole commands: without the word kwire, and without comments."""
     return [_EXPLAINED_BEHIND.sub("", found) for found in _COMMAND.findall(_CONTINUED.sub(" ", text))]
 
 
 def _blocks(page: Path) -> Iterator[str]:
-    """Fenced blocks, and what is set in by four spaces."""
+    """Yields the fenced blocks, and the lines indented by four spaces."""
     yield from (block.text for block in fenced_blocks(page))
     yield "\n".join(line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("    "))
 
 
 def _words(command: str) -> list[str]:
-    """As a shell splits them, up to the first > or | or &."""
+    """Splits as a shell does, up to the first > or | or &."""
     reader = shlex.shlex(command, posix=True, punctuation_chars=True)
     reader.whitespace_split = True
     words = list(reader)

@@ -35,12 +35,12 @@ class Nodes:
     log: Path
 
     def in_service(self) -> list[int]:
-        """As the last node knows them."""
+        """Returns the nodes in service, according to the last node."""
         with RawClient(self.addresses[-1]) as client:
             return sorted(it.node_id for it in client.call(MetadataRequest([]), 9).brokers)
 
     def pids(self, node_id: int) -> list[int]:
-        """Of the processes that run as this node."""
+        """Returns the ids of the processes that run as this node."""
         found = []
         for process in Path("/proc").glob("[0-9]*"):
             try:

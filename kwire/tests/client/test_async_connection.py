@@ -1,4 +1,4 @@
-"""A connection that many tasks use: whose answer is whose, and what cancelling, silence and garbage leave."""
+"""A connection that many tasks use: matching of responses; effects of cancellation, silence and garbage."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def beat(connection: AsyncBrokerConnection, number: int, **more: Any) -> N
 
 
 async def beat_for(seconds: float, connection: AsyncBrokerConnection, number: int) -> None:
-    """Asks, and is cancelled."""
+    """Sends a heartbeat, and is cancelled."""
     with trio.move_on_after(seconds) as scope:
         await beat(connection, number)
     assert scope.cancelled_caught

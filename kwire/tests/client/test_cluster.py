@@ -35,7 +35,7 @@ from testkit.fakes.brokers import FakeBrokers, in_sequence
 
 TIMEOUT_S = 10.0
 NEWEST = 5
-"""The version of ApiVersions in which a broker is asked first."""
+"""The version of the first ApiVersions request to a broker."""
 FIRST = 1
 """The correlation id of a connection's first request."""
 
@@ -52,7 +52,7 @@ def reply(message: ApiMessage, version: int, correlation_id: int, *, tags: bytes
 
 @contextmanager
 def peer(*answers: bytes, hold: bool = False) -> Iterator[str]:
-    """Answers the requests of one connection with these bytes; then hangs up, or with `hold` says nothing more."""
+    """Answers the requests of one connection with these bytes; then closes it, or with `hold` sends nothing more."""
     done = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

@@ -1,4 +1,4 @@
-"""What a reader of committed data sees of any history of transactions, fetched from anywhere in it."""
+"""Any history of transactions as a reader of committed data sees it, fetched from any offset."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def written(history: list[tuple[int, str, int]]) -> Partition:
 
 
 def fetch(partition: Partition, start: int) -> tuple[bytes, list[tuple[int, int]]]:
-    """What a broker answers to read_committed: whole batches, and the aborted transactions that reach into them."""
+    """Returns a broker's answer to read_committed: whole batches, and the aborted transactions that reach into them."""
     stop = partition.last_stable_offset
     records = b"".join(batch for at, batch in partition.batches if start <= at < stop)
     aborted = [(who, first) for who, first, marker in partition.aborted if marker >= start and first < stop]

@@ -1,4 +1,4 @@
-"""A partition read from here to there: trimmed, ahead of its reader, over leaders that move and offsets that go."""
+"""Reads of a range of a partition: trimmed, ahead of its reader, with leaders that move and offsets that go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits of no member: coordinators that load and move, groups with members, topics that are unknown."""
+"""Commits without a member: coordinators that load and move, groups with members, unknown topics."""
 
 from __future__ import annotations
 

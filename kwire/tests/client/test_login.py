@@ -1,4 +1,4 @@
-"""How both kinds of connection introduce themselves: in the order of Kafka's SASL, and again before that has ended."""
+"""Logins on both kinds of connection: in the order of Kafka's SASL, and again before the session ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from testkit.fakes.brokers import FakeBrokers
 
 @attrs.define
 class Counting:
-    """A mechanism that says 1, 2, ... until it has said `last`, and wants to hear the same each time."""
+    """A mechanism that sends 1, 2, ... up to `last`, and expects it echoed each time."""
 
     last: int = 2
     mechanism: str = "COUNTING"
@@ -41,7 +41,7 @@ class Counting:
 
 @attrs.define
 class Door:
-    """What a broker answers. `lifetime_ms`: how long it believes a login."""
+    """A broker's side of logins. `lifetime_ms`: the lifetime of a session."""
 
     lifetime_ms: int = 0
     mechanisms: tuple[str, ...] = ("COUNTING", "PLAIN")

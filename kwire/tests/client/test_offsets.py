@@ -1,4 +1,4 @@
-"""ListOffsets over leaders that move, die and know nothing yet."""
+"""ListOffsets over leaders that move, die or serve old versions only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a producer knows of itself: sequences without holes, and no way around an abort that is due."""
+"""The state of a producer: sequences without holes, and no way around an abort that is due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A producer over brokers that fail in every way: written once, in both protocols, and fenced when it is."""
+"""A producer over brokers that fail in every way: records written once, in both protocols, and fencing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Trouble = int | Exception
 
 @attrs.define(eq=False)
 class Written:
-    """Leaders and coordinators that keep what they are sent. `troubles`: by request, what comes first instead."""
+    """Leaders and coordinators that keep the batches they get. `troubles`: by request, what comes first instead."""
 
     brokers: FakeBrokers
     batches: dict[TopicPartition, list[bytes]] = attrs.field(factory=lambda: defaultdict(list))
@@ -93,7 +93,7 @@ class Written:
         return ProduceResponse(topics)
 
     def keep(self, at: TopicPartition, batch: bytes) -> int:
-        """As a broker does: a batch that is there already is not written again."""
+        """Stores as a broker does: a duplicate batch is not written again."""
         kept = self.batches[at]
         if batch not in kept:
             kept.append(batch)
@@ -166,7 +166,7 @@ def transactional(brokers: FakeBrokers, timeout_s: float = 30.0) -> Producer:
 
 
 def sent(brokers: FakeBrokers) -> list[str]:
-    """What transactions are made of, in order, with the version of each request's last one."""
+    """Returns the requests of transactions, in order, with the version of each request's last one."""
     return [
         type(request).__name__.removesuffix("Request")
         for _, request in brokers.received

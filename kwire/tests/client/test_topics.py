@@ -1,4 +1,4 @@
-"""Topics made by the client: waited for until they are served, created once."""
+"""Topics that the client creates: once each, with a wait until they are served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking again: what passes, with which pauses, and until when."""
+"""Retries: the errors that they are for, their pauses, and their deadline."""
 
 from __future__ import annotations
 

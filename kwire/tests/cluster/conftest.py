@@ -1,4 +1,4 @@
-"""One ZooKeeper for all tests of this package, and a path of its own in it for each."""
+"""One ZooKeeper for all tests of this package, with a path of its own for each test."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def zookeeper(certificates: Certificates) -> Iterator[ZooKeeper]:
 
 @pytest.fixture
 def connect(zookeeper: ZooKeeper) -> str:
-    """A zookeeper.connect that no other test has."""
+    """Returns a zookeeper.connect that no other test has."""
     return f"{zookeeper.connect}/test/{next(_paths)}"
 
 

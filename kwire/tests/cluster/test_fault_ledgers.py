@@ -1,4 +1,4 @@
-"""The ledgers find what they are there to find."""
+"""The ledgers find losses and repetitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever befalls the nodes of a cluster under load, nothing that was acknowledged is lost or repeated."""
+"""Whatever happens to the nodes of a cluster under load, nothing that was acknowledged is lost or repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Internal topics: one table has all of them, and where one cannot be created the log says why."""
+"""Internal topics: one table has all of them, and the log has the reason why one cannot be created."""
 
 from __future__ import annotations
 

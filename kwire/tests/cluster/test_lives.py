@@ -1,4 +1,4 @@
-"""Who is alive, as the kernel's locks say; and the news between processes."""
+"""Liveness of nodes by the kernel's locks, and the news between processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIVE = (
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
-    """A process that lives as node 2 until it is killed."""
+    """Starts a process that runs as node 2 until it is killed."""
     process = subprocess.Popen(
         [sys.executable, "-c", LIVE, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

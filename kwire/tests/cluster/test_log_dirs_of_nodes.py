@@ -1,4 +1,4 @@
-"""Log dirs of nodes: each chooses where its replicas are, tells the others, and gives up what a failed one has."""
+"""Log dirs of nodes: each node places its replicas, reports that, and gives up those of a failed one."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Scene:
         return ErrorCode(topic.partition_responses[0].error_code)
 
     def write(self) -> None:
-        """The producer's first batch in both partitions."""
+        """Writes the producer's first batch in both partitions."""
         here, there = self.produce(1, 0), self.produce(2, 1)
         self.cluster.deliver_all()
         assert (self.produced(here), self.produced(there)) == (ErrorCode.NONE, ErrorCode.NONE)
@@ -79,7 +79,7 @@ class Scene:
         self.producer = (answer.producer_id, answer.producer_epoch)
 
     def write_as_older(self, sequence: int = 0) -> None:
-        """The first batch in t-1 of a producer before transaction version 2."""
+        """Writes the first batch in t-1 of a producer before transaction version 2."""
         topics = [AddPartitionsToTxnTopic("t", [1])]
         added = handled(self.cluster.brokers[1], AddPartitionsToTxnRequest([], "id", *self.producer, topics), 3)
         assert added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
@@ -98,7 +98,7 @@ class Scene:
         return self.cluster.brokers[node_id].transactions.describe("id").transaction_state
 
     def try_again(self, node_id: int = 1) -> None:
-        """The time has come at which the coordinator asks again for the markers that it lacks."""
+        """Runs the retry by which the coordinator requests its missing markers."""
         runtime = self.cluster.brokers[node_id].transactions.runtime
         index, shard, _ = runtime.find("id")
         runtime.perform(index, shard.go_on("id", now=runtime.now()))
@@ -127,7 +127,7 @@ def scene() -> Iterator[Scene]:
 
 
 def ends(partition: Partition) -> tuple[int, int]:
-    """Last stable offset and log end."""
+    """Returns the last stable offset and the log end."""
     return partition.last_stable_offset, partition.log_end_offset
 
 
@@ -195,7 +195,7 @@ def test_a_late_answer_of_a_former_leader_has_no_effect(scene: Scene) -> None:
 
 
 def test_a_late_answer_does_not_count_for_the_next_transaction_of_an_older_producer(scene: Scene) -> None:
-    """Whose epoch stays the same."""
+    """The producer's epoch stays the same."""
     scene.write_as_older()
     scene.end_as_older()
     late = scene.cluster.taken(WriteTxnMarkersRequest)
@@ -263,7 +263,7 @@ def test_a_coordinator_that_moves_has_the_new_one_write_the_markers_and_the_old_
 
 
 def load(scene: Scene, node_id: int) -> None:
-    """What the runtime's task does."""
+    """Loads as the runtime's task does."""
     runtime = scene.cluster.brokers[node_id].transactions.runtime
     index = java_hash("id") % runtime.topic.partition_count
     runtime._advance(index, _Endless())  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Several brokers that are one cluster of the local form: who is in service, who leads, and what is refused."""
+"""One cluster of several brokers in the local form: brokers in service, leaders, and refusals."""
 
 from __future__ import annotations
 

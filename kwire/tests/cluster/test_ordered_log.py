@@ -1,4 +1,4 @@
-"""The ordered log that a cluster stands on: the same tests for each form, and what may befall the local one."""
+"""The ordered log under a cluster: the same tests for each form, and failures of the local one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _call(callback: Callable[[], object]) -> None:
 
 
 class NoTime(Calendar):
-    """News do not travel by themselves."""
+    """A calendar without timers: news do not travel by themselves."""
 
     def after(self, seconds: float, callback: Callable[[], object]) -> None:
         pass
@@ -86,8 +86,8 @@ def append(log: MetadataLog, *values: bytes) -> None:
     at_once(log.append(values, expected_end_offset=log.end_offset))
 
 
-def hear(log: MetadataLog) -> None:
-    """The news that another writer has appended has come."""
+def receive_news(log: MetadataLog) -> None:
+    """Delivers the news that another writer has appended."""
     if isinstance(log, SharedMetadataLog | ZooKeeperLog):
         at_once(log.refresh())
     elif isinstance(log, SimMetadataLog):
@@ -130,11 +130,11 @@ def test_writers_hear_of_each_other(open_log: OpenLog) -> None:
     heard: list[int] = []
     other.watch(lambda: heard.append(other.end_offset))
     append(one, b"a")
-    hear(other)
+    receive_news(other)
     end = other.end_offset
     assert heard == [end]
     assert end > 0
-    hear(other)
+    receive_news(other)
     assert heard == [end], "nothing is new"
 
 
@@ -279,7 +279,7 @@ class Stop(BaseException):
 
 
 def everything(log: SharedMetadataLog) -> list[bytes]:
-    """What a node knows that begins now: the snapshot and the log after it."""
+    """Returns the state of a node that starts now: the snapshot and the log after it."""
     snapshot = at_once(log.read_snapshot())
     if snapshot is None:
         return values_of(log)

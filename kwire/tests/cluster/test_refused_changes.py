@@ -1,4 +1,4 @@
-"""What a node cannot record, because the metadata log takes nothing for a while, is recorded later."""
+"""Changes that a node cannot record while the metadata log takes nothing are recorded later."""
 
 from __future__ import annotations
 

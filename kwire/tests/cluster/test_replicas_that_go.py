@@ -1,4 +1,4 @@
-"""A replica leaves a node, or its topic is deleted: who works with it stops before its log is removed."""
+"""A replica leaves a node, or its topic is deleted: its users stop before its log is removed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SETTINGS = [
 
 
 class HeldLoop(Loop):
-    """The threads do not get to their work before `go_on`."""
+    """A loop whose threads start no work before `go_on`."""
 
     def __init__(self) -> None:
         super().__init__()

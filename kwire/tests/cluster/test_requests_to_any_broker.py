@@ -1,4 +1,4 @@
-"""What a client gets from a broker that is not the one to ask, and what all brokers answer alike."""
+"""Requests to a broker that cannot serve them, and those that all brokers answer alike."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def cluster() -> Iterator[ConnectedCluster]:
 
 
 def parts(cluster: ConnectedCluster, topic: str, index: int) -> tuple[Broker, Broker]:
-    """The broker that leads the partition, and the other one."""
+    """Returns the broker that leads the partition, and the other one."""
     leader = cluster.brokers[1].metadata.image.topics[topic].partitions[index].leader
     return cluster.brokers[leader], cluster.brokers[3 - leader]
 

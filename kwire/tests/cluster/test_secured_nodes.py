@@ -1,4 +1,4 @@
-"""Brokers that reach each other over a listener that asks who is there: replicas, coordinators, their markers.
+"""Brokers that reach each other over a listener with authentication: replicas, coordinators, markers.
 
 Each node has one listener, which clients use as well. The nodes are processes, as a cluster has them.
 """
@@ -97,7 +97,7 @@ class Nodes:
         }
 
     def cluster(self) -> Cluster:
-        """As the client of an administrator."""
+        """Returns the client of an administrator."""
         of_node = self.properties(1)
         properties = {
             "security.protocol": self.protocol,

@@ -44,7 +44,7 @@ class Node:
         request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)])
         return [it.error_code for it in at_once(self.service.change(create_partitions, request)).results]
 
-    def hear(self) -> None:
+    def refresh(self) -> None:
         at_once(self.log.refresh())
 
     @property
@@ -55,7 +55,7 @@ class Node:
 def two() -> tuple[Node, Node]:
     disk = MemoryDisk()
     one, other = Node(disk, 1), Node(disk, 2)
-    one.hear()
+    one.refresh()
     return one, other
 
 
@@ -73,7 +73,7 @@ def test_what_one_node_decides_the_other_one_hears_of() -> None:
     one, other = two()
     assert one.create("t") == [0]
     assert other.topics == []
-    other.hear()
+    other.refresh()
     assert other.topics == ["t"]
     assert comparable(other.service.image) == comparable(one.service.image)
 
@@ -86,8 +86,8 @@ def test_a_node_that_has_not_heard_yet_decides_on_what_is_there() -> None:
     assert other.grow("t", 3) == [37]  # INVALID_PARTITIONS
     assert one.delete("u") == [0]
     assert other.delete("u") == [3]  # UNKNOWN_TOPIC_OR_PARTITION
-    one.hear()
-    other.hear()
+    one.refresh()
+    other.refresh()
     assert one.topics == other.topics == ["t"]
     assert comparable(other.service.image) == comparable(one.service.image)
 
@@ -108,21 +108,21 @@ def test_leaders_are_spread_over_the_nodes() -> None:
 def test_a_node_that_is_behind_a_snapshot_goes_on_from_there() -> None:
     disk = MemoryDisk()
     one, other = Node(disk, 1, EACH_CHANGE), Node(disk, 2)
-    one.hear()
+    one.refresh()
     one.create("kept", "gone", "grown")
-    other.hear()
+    other.refresh()
     one.service.writes_snapshots = True
     heard: list[Changes] = []
     other.service.watch(heard.append)
     one.delete("gone")
     one.grow("grown", 5)
     one.create("new")
-    other.hear()
+    other.refresh()
     assert comparable(other.service.image) == comparable(one.service.image)
     [changes] = heard
     assert [it.name for it in changes.topics_created] == ["new"]
     assert [it.name for it in changes.topics_deleted] == ["gone"]
     assert [(it.name, index) for it, index in changes.partitions_added] == [("grown", 2), ("grown", 3), ("grown", 4)]
     assert other.create("later") == [0]
-    one.hear()
+    one.refresh()
     assert one.topics == ["grown", "kept", "later", "new"]

@@ -59,7 +59,7 @@ def test_what_several_partitions_write_at_once_is_one_request_for_each_coordinat
     partitions = range(PARTITIONS)
     cluster.node(1).run(lambda it: it.initialize("g", {topic_id: [(index, 0, 0) for index in partitions]}))
     asked: list[tuple[int, int]] = []
-    """Node, and how many partitions it was asked about."""
+    """Node, and the number of partitions in its request."""
     for node_id in NODES:
         service = cluster.node(node_id).inner.share_state
 

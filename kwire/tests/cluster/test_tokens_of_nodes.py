@@ -1,4 +1,4 @@
-"""Delegation tokens in a cluster: every node knows those of the others, and one removes what has expired."""
+"""Delegation tokens in a cluster: every node has those of the others, and one removes the expired ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY = "delegation.token.secret.key=key"
 
 
 def made_at(broker: Broker) -> tuple[str, bytes]:
-    """The id and the secret of a new token."""
+    """Returns the id and the secret of a new token."""
     request = CreateDelegationTokenRequest()
     record = at_once(broker.metadata.change(create_token, request, owner=ALICE, requester=ALICE))
     return record.token_id, hmac_of("key", record.token_id)

@@ -55,7 +55,7 @@ def bootstrap(nodes: LocalCluster) -> str:
 
 
 def id_on(cluster: Cluster, node_id: int, what: str) -> str:
-    """A transactional id that this node coordinates."""
+    """Returns a transactional id that this node coordinates."""
     return next(
         name
         for name in (f"{what}-{number}" for number in range(1000))
@@ -64,12 +64,12 @@ def id_on(cluster: Cluster, node_id: int, what: str) -> str:
 
 
 def coordinator_of(cluster: Cluster, kind: CoordinatorKind, key: str) -> int:
-    """The coordinator, once there is one: nodes are in service a moment before their partitions are led."""
+    """Waits for a coordinator: nodes are in service a moment before their partitions are led."""
     return cluster.until_done(lambda: cluster.coordinator(kind, key))
 
 
 def contents(cluster: Cluster) -> dict[int, list[bytes | None]]:
-    """What a reader of committed records finds in each partition, once no transaction is open."""
+    """Returns each partition's committed records, once no transaction is open."""
 
     def stable() -> dict[int, int] | None:
         offsets = list_offsets(cluster, "t", LATEST, isolation_level=COMMITTED)
@@ -89,7 +89,7 @@ def write_everywhere(producer: Producer, value: bytes) -> None:
 
 
 def state_of(nodes: LocalCluster, node_id: int, transactional_id: str, *, loading: bool = False) -> str:
-    """With `loading` it may be that the coordinator is not ready yet, and the state is empty."""
+    """Returns the state; with `loading` it is empty while the coordinator is not ready."""
     with RawClient(nodes.nodes[node_id].address) as client:
         (described,) = client.call(DescribeTransactionsRequest([transactional_id]), 0).transaction_states
         assert loading or described.error_code == 0

@@ -1,4 +1,4 @@
-"""Which brokers a node lists. Clients that hear of none throw away every broker that they knew (librdkafka 2.16)."""
+"""The brokers that a node lists. Clients that get none discard all that they had (librdkafka 2.16)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from testkit.cluster.scripted_cluster import ScriptedCluster
 
 
 def listed(broker: Broker) -> list[int]:
-    """By Metadata, and the same by DescribeCluster, with fenced brokers and without."""
+    """Returns the brokers by Metadata. DescribeCluster has the same, with fenced brokers and without."""
     found = [it.node_id for it in handled(broker, MetadataRequest()).brokers]
     for fenced in (False, True):
         described = handled(broker, DescribeClusterRequest(include_fenced_brokers=fenced)).brokers

@@ -1,4 +1,4 @@
-"""How connections to brokers are secured, from the settings of clients and of brokers."""
+"""The security of connections to brokers, from the settings of clients and of brokers."""
 
 from __future__ import annotations
 

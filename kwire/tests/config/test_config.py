@@ -1,4 +1,4 @@
-"""ServerConfig: what the file, the flags and the defaults give together."""
+"""ServerConfig: the result of the file, the flags and the defaults together."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_what_has_an_effect_in_a_cluster_is_not_said_to_have_none(caplog: pytest
 
 
 def test_every_field_is_read_by_somebody() -> None:
-    """A setting that is honoured has a reader; one that nobody reads belongs to `broker_without_effect`."""
+    """A setting that is honoured has a reader; one without a reader belongs to `broker_without_effect`."""
     package = Path(kwire.__file__).parent
     files = [
         path

@@ -1,4 +1,4 @@
-"""Parsing and checking of configuration values, and the tables. What is taken was read off Apache Kafka 4.3.1."""
+"""Parsing and checks of configuration values, and the tables, as read off Apache Kafka 4.3.1."""
 
 from __future__ import annotations
 

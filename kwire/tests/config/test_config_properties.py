@@ -44,7 +44,7 @@ def test_malformed_unicode_escape_is_refused(text: str) -> None:
 
 
 def written(text: str, *, key: bool) -> str:
-    """`text` as java.util.Properties.store would write it."""
+    """Returns `text` as java.util.Properties.store would write it."""
     out: list[str] = []
     for position, char in enumerate(text):
         if char in "\\#!=:" or (char == " " and (key or position == 0)):

@@ -1,4 +1,4 @@
-"""The layers of configuration: which value is in force, and where it is said to come from."""
+"""The layers of configuration: the value in force, and its reported source."""
 
 from __future__ import annotations
 

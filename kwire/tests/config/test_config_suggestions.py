@@ -1,4 +1,4 @@
-"""Suggestions for names of configurations that nobody knows."""
+"""Suggestions for unknown names of configurations."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Every configuration that may change while the broker runs, and acts in kwire, is seen to act when it is changed.
+"""Every configuration that may change while the broker runs, and acts in kwire, takes effect when it is changed.
 
-The tables say how one sees it: `probe` does something and tells what came of it, once under the value `before` and once
-under `after`; `differ` compares. Each is changed wherever it may be set: for the topic, for all brokers, for this one;
-and the new value is seen to act after a restart as well. A configuration that may change and has no row fails
+The tables define how: `probe` does something and returns the result, once under the value `before` and once under
+`after`; `differ` compares. Each is changed wherever it may be set: for the topic, for all brokers, for this one;
+and the new value must act after a restart as well. A configuration that may change and has no row fails
 `test_every_configuration_that_may_change_has_a_row`.
 """
 
@@ -108,7 +108,7 @@ SETTINGS = (
 
 
 class JitteryClock(TrioClock):
-    """What is drawn is as large as it may be; a broker that starts again has a later time."""
+    """A clock that draws the largest values; a broker that starts again has a later time."""
 
     def __init__(self, later_ms: int) -> None:
         super().__init__()
@@ -286,7 +286,7 @@ COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0
 
 
 async def answers_with_records_to_a_lagging_follower(scene: Scene) -> int:
-    """Of three, at the same moment."""
+    """Returns how many of three, at the same moment, have records."""
     await scene.append(b"v")
     partition = scene.partition
     epoch = partition.role.leader_epoch
@@ -302,7 +302,7 @@ async def a_lagging_follower_at_a_low_rate(scene: Scene) -> int:
 
 
 async def fetches_of_a_lagging_follower(scene: Scene) -> int:
-    """Of three, at the same moment."""
+    """Returns how many of three are sent, at the same moment."""
     broker, partition = scene.broker, scene.partition
     epoch, key = partition.role.leader_epoch, (partition.topic_id, 0)
     partition.take_role(Follower(2, epoch))
@@ -428,7 +428,7 @@ async def seconds_until_many_are_served(scene: Scene) -> int:
 
 
 async def threads_of_a_recovery(scene: Scene) -> int:
-    """That of the next start, which finds this broker dead."""
+    """Returns the thread count of the next start, which finds this broker dead."""
     asked: list[int] = []
 
     def run_all(tasks: list[Callable[[], None]], _: Callable[[], str], threads: int) -> None:
@@ -475,7 +475,7 @@ async def a_batch_without_a_transaction_is_taken(scene: Scene) -> bool:
 
 
 async def seconds_of_a_move(scene: Scene) -> float:
-    """By the broker's clock."""
+    """Measures a move by the broker's clock."""
     await scene.append(b"v" * 1000)
     here = scene.broker.log_dirs.find("t", 0)
     assert here is not None
@@ -505,7 +505,7 @@ async def connections_to_a_leader(scene: Scene) -> int:
 
 
 async def join_consumer_group(scene: Scene, *, leave: bool = False) -> ConsumerGroupHeartbeatResponse:
-    """A member that nobody has seen before joins the group "g"."""
+    """A new member joins the group "g"."""
     await scene.client.call(FindCoordinatorRequest("g"), 1)
     member_id = uuid_to_text(scene.broker.clock.uuid())
     request = ConsumerGroupHeartbeatRequest(
@@ -553,7 +553,7 @@ async def share_heartbeat(
 
 
 async def join_share_group(scene: Scene) -> str:
-    """A member that nobody has seen before joins the group "g"."""
+    """A new member joins the group "g"."""
     member_id = uuid_to_text(scene.broker.clock.uuid())
     await share_heartbeat(scene, member_id, topics=["t"])
     return member_id

@@ -1,4 +1,4 @@
-"""Settings that have to fit each other. What Apache Kafka refuses is in compat_tests/test_config_boundaries.py."""
+"""Settings that depend on each other. Apache Kafka's refusals are in compat_tests/test_config_boundaries.py."""
 
 from __future__ import annotations
 

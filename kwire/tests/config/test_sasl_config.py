@@ -1,4 +1,4 @@
-"""What a listener with SASL is configured to be, and what is refused before anybody can connect."""
+"""The configuration of a listener with SASL, and settings that are refused before any client connects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TLS of a listener is configured with: its own settings, and those of the broker."""
+"""The TLS settings of a listener: its own, and those of the broker."""
 
 from __future__ import annotations
 

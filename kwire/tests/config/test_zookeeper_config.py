@@ -1,4 +1,4 @@
-"""zookeeper.connect and what belongs to it."""
+"""zookeeper.connect and its related settings."""
 
 from __future__ import annotations
 

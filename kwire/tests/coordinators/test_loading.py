@@ -57,7 +57,7 @@ SETTINGS = ("transaction.state.log.num.partitions=1",)
 
 
 class SlowClock(TrioClock):
-    """Whoever looks at the monotonic clock twice while it is slow finds that much time gone by."""
+    """A clock that moves by `slow_ms` at each reading of its monotonic time."""
 
     slow_ms = 1_000
 
@@ -109,7 +109,7 @@ def state(kwire: InTrio) -> Any:
 def while_loading(
     scenario: Callable[[InTrio], Awaitable[None]], before: Callable[[InTrio], Awaitable[None]] = fill
 ) -> Disk:
-    """Runs `scenario` when the broker has started anew, and has not yet read all of what `before` left behind."""
+    """Runs `scenario` when the broker has restarted, and has not yet read all that `before` left behind."""
 
     async def begun(kwire: InTrio) -> None:
         assert isinstance(state(kwire), Loading)
@@ -279,7 +279,7 @@ def test_a_slice_is_over_when_its_time_is() -> None:
 @pytest.mark.parametrize("is_large", [False, True])
 def test_only_a_load_of_several_slices_keeps_the_garbage_that_exists_then(is_large: bool) -> None:
     class Knot:
-        """Refers to itself, so that only the garbage collector removes it."""
+        """An object that refers to itself, so that only the garbage collector removes it."""
 
         def __init__(self) -> None:
             self.itself = self
@@ -318,14 +318,14 @@ def test_a_log_that_goes_offline_while_it_is_loaded_has_no_coordinator() -> None
 
 
 def elect(kwire: InTrio) -> None:
-    """The partition of the group begins another leader epoch."""
+    """Begins another leader epoch of the group's partition."""
     partition = group_partition(kwire)
     epochs = {(partition.topic_id, partition.index): partition.leader().leader_epoch}
     at_once(kwire.broker.metadata.change(epochs_behind, epochs))
 
 
-async def answer_of_one_who_waits(kwire: InTrio, happens: Callable[[], None]) -> int:
-    """What a member is told that waits in JoinGroup meanwhile."""
+async def error_of_a_waiting_join(kwire: InTrio, happens: Callable[[], None]) -> int:
+    """Returns the error that a member gets that waits in JoinGroup meanwhile."""
     told: list[int] = []
 
     async def wait() -> None:
@@ -344,7 +344,7 @@ def test_another_leader_epoch_sends_members_away_and_loads_anew() -> None:
     async def scenario(kwire: InTrio) -> None:
         await fill(kwire)
         first = state(kwire)
-        assert await answer_of_one_who_waits(kwire, lambda: elect(kwire)) == ErrorCode.NOT_COORDINATOR
+        assert await error_of_a_waiting_join(kwire, lambda: elect(kwire)) == ErrorCode.NOT_COORDINATOR
         assert isinstance(state(kwire), Active)
         assert state(kwire).leader_epoch == first.leader_epoch + 1 == group_partition(kwire).leader().leader_epoch
         assert state(kwire).shard is not first.shard
@@ -373,7 +373,7 @@ def test_an_append_that_finds_another_leader_unloads_the_coordinator() -> None:
             def happens() -> None:
                 nursery.start_soon(lose_and_commit)
 
-            assert await answer_of_one_who_waits(kwire, happens) == ErrorCode.NOT_COORDINATOR
+            assert await error_of_a_waiting_join(kwire, happens) == ErrorCode.NOT_COORDINATOR
         assert refused == [ErrorCode.NOT_COORDINATOR]
         assert isinstance(state(kwire), Elsewhere)
         partition.take_role(Leader(1, 2, (1,), (1,)))

@@ -1,4 +1,4 @@
-"""The time of coordinators: how long their task sleeps, and what is not counted because nobody was served."""
+"""The clock of coordinators: how long their task sleeps, and time that does not count as none was served."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SESSION_MS = 6_000
 
 
 def with_task(story: Callable[[Timekeeper, list[int]], Awaitable[None]], *deadlines_ms: int) -> None:
-    """Runs `story` beside a task that sleeps for these deadlines, and tells it when that woke up and found one due."""
+    """Runs `story` beside a task that sleeps for these deadlines, and gives it the times at which one was due."""
 
     async def main() -> None:
         time = Timekeeper(TrioClock())
@@ -36,7 +36,7 @@ def with_task(story: Callable[[Timekeeper, list[int]], Awaitable[None]], *deadli
 
 
 def stand_still(for_ms: int) -> None:
-    """Time goes by, and nobody runs."""
+    """Moves the clock forward without running a task."""
     clock = trio.lowlevel.current_clock()
     assert isinstance(clock, trio.testing.MockClock)
     clock.jump(for_ms / 1000)

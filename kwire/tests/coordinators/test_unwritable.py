@@ -1,4 +1,4 @@
-"""What a coordinator says and does while its partition takes no records."""
+"""Responses and actions of a coordinator while its partition takes no records."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class FakeTopic:
 
 
 class FakeShard:
-    """It has one record to append every second, and what requests append."""
+    """A shard with one record to append every second, and those that requests append."""
 
     def __init__(self, _index: int) -> None:
         self._timers = Deadlines()

@@ -1,6 +1,6 @@
 """Requests that come after a deadline, on a broker whose own task has not woken up: what is due is done before them.
 
-Time goes on when a test says so, and nothing but the requests looks at it.
+Only the test moves the clock, and only the requests look at it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ GROUP = "g"
 
 
 class FullDisk(MemoryDisk):
-    """`full` is a part of the paths that nothing can be appended to; none while it is empty."""
+    """A disk that takes no appends to paths with `full` in them, unless that is empty."""
 
     full = ""
 
@@ -63,7 +63,7 @@ class FullDisk(MemoryDisk):
 
 @attrs.define(eq=False)
 class Member:
-    """How one kind of member joins, and what it hears when it goes on."""
+    """A kind of member: how it joins, and the errors of its heartbeats after that."""
 
     session_ms: int
     join: Callable[[BrokerDriver], Callable[[], int]]
@@ -157,7 +157,7 @@ def member(request: pytest.FixtureRequest) -> Member:
 
 
 def later(driver: BrokerDriver, by_ms: int) -> None:
-    """Time goes by, and nobody is woken."""
+    """Moves the clock without waking a task."""
     driver.clock.time_ms += by_ms
 
 

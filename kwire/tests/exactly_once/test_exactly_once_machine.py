@@ -1,7 +1,7 @@
 """Random producers, zombies among them, against a whole broker that fails and restarts: exactly once, or not at all.
 
-Coordinator, partitions with their logs, and groups are the real ones, and are asked through the handlers; consumers
-filter as clients do. What must be seen follows from what producers were told (`model.py`).
+Coordinator, partitions with their logs, and groups are the real ones, behind the handlers; consumers filter as
+clients do. What must be visible follows from the responses to producers (`model.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""A wall clock that is set while groups are alive: who waits here and now does not notice; what is counted from what
-the log says does.
-"""
+"""A wall clock that is set while groups are alive: waits are not affected; times from the log are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetFetch on a broker whose flushes happen when the test wants: what is not committed is not told."""
+"""OffsetFetch on a broker whose flushes the test triggers: uncommitted offsets are not returned."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from kwire.handlers.apis import APIS
 from kwire.node.broker import Broker
 from testkit.metadata.harness import FakeClock, context
 from testkit.scenes.direct.broker_driver import BrokerDriver
-from testkit.scenes.internal_topics import create_internal_topics
+from testkit.scenes.internal_topics import FEW_PARTITIONS, create_internal_topics
 
 
-class Asked:
+class PendingRequest:
     """A request under way; what its handler waits for is not awaited."""
 
     def __init__(self, broker: Broker, request: ApiMessage, version: int) -> None:
@@ -59,7 +59,7 @@ class Scene:
 
     def __init__(self) -> None:
         clock = FakeClock()
-        config = load_config(settings=["log.flush.interval.messages=1"])
+        config = load_config(settings=[*FEW_PARTITIONS, "log.flush.interval.messages=1"])
         self.broker = Broker.open(config, MemoryDisk(), clock)
         self.driver = BrokerDriver(self.broker, clock)
         create_internal_topics(self.broker)
@@ -67,20 +67,20 @@ class Scene:
         self.commit(1)
         self.driver.flush()
 
-    def commit(self, offset: int) -> Asked:
+    def commit(self, offset: int) -> PendingRequest:
         partitions = [OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)]
         topic = OffsetCommitRequestTopic(name="t", partitions=partitions)
-        return Asked(self.broker, OffsetCommitRequest(group_id="g", topics=[topic]), 9)
+        return PendingRequest(self.broker, OffsetCommitRequest(group_id="g", topics=[topic]), 9)
 
-    def fetch(self, version: int) -> Asked:
+    def fetch(self, version: int) -> PendingRequest:
         if version < 8:
-            return Asked(self.broker, OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])]), version)
+            return PendingRequest(self.broker, OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])]), version)
         group = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", partition_indexes=[0])])
-        return Asked(self.broker, OffsetFetchRequest(groups=[group]), version)
+        return PendingRequest(self.broker, OffsetFetchRequest(groups=[group]), version)
 
 
-def told(answer: Any, version: int) -> tuple[int, int]:
-    """Error and offset."""
+def error_and_offset(answer: Any, version: int) -> tuple[int, int]:
+    """Returns error and offset."""
     group = answer if version < 8 else answer.groups[0]
     found = group.topics[0].partitions[0].committed_offset if group.topics else -1
     return group.error_code, found
@@ -89,14 +89,14 @@ def told(answer: Any, version: int) -> tuple[int, int]:
 @pytest.mark.parametrize("version", [7, 9])
 def test_an_offset_is_told_once_it_is_committed(version: int) -> None:
     scene = Scene()
-    assert told(scene.fetch(version).answer, version) == (ErrorCode.NONE, 1)
+    assert error_and_offset(scene.fetch(version).answer, version) == (ErrorCode.NONE, 1)
     commit = scene.commit(2)
     fetch = scene.fetch(version)
     assert not commit.is_answered
     assert not fetch.is_answered
     scene.driver.flush()
     fetch.go_on()
-    assert told(fetch.answer, version) == (ErrorCode.NONE, 2)
+    assert error_and_offset(fetch.answer, version) == (ErrorCode.NONE, 2)
 
 
 @pytest.mark.parametrize("version", [1, 7, 9])
@@ -110,4 +110,4 @@ def test_an_offset_that_cannot_be_committed_is_not_told(version: int) -> None:
     if version == 1:
         assert fetch.answer.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
     else:
-        assert told(fetch.answer, version) == (ErrorCode.NOT_COORDINATOR, -1)
+        assert error_and_offset(fetch.answer, version) == (ErrorCode.NOT_COORDINATOR, -1)

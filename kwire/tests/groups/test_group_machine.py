@@ -32,7 +32,7 @@ producers = st.sampled_from([1, 2])
 
 
 def stored_groups(shard: GroupShard) -> dict[str, Any]:
-    """What must be the same after a replay: groups between two generations exist in memory only."""
+    """Returns the groups that a replay must restore: those between two generations exist in memory only."""
     return {
         group.group_id: (
             group.state,
@@ -68,7 +68,7 @@ def offsets(shard: GroupShard) -> dict[tuple[str, str, int], int]:
 
 
 def unstable(shard: GroupShard) -> set[tuple[str, int]]:
-    """Group and partition of the topic t for which something is pending."""
+    """Returns group and partition of the topic t for which something is pending."""
     wanted = OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1, 2])
     return {
         (group_id, partition.partition_index)
@@ -111,7 +111,7 @@ class GroupMachine(RuleBasedStateMachine):
         version=st.sampled_from([3, 8, 9]),
         protocols=offers,
     )
-    def join_anew(self, group: str, instance_id: str | None, version: int, protocols: dict[str, bytes]) -> Any:
+    def join_once_more(self, group: str, instance_id: str | None, version: int, protocols: dict[str, bytes]) -> Any:
         token = self.driver.join(
             group=group,
             instance_id=instance_id,
@@ -149,8 +149,8 @@ class GroupMachine(RuleBasedStateMachine):
         self.driver.sync(member_id, generation, assignments, group=group, instance_id=instance_id)
 
     @rule(group=groups)
-    def everybody_joins_and_syncs(self, group: str) -> None:
-        """Well-behaved clients, without whom a random walk would hardly ever see a stable group of several."""
+    def all_join_and_sync(self, group: str) -> None:
+        """Well-behaved clients, without which a random walk would hardly ever see a stable group of several."""
         known = self.driver.groups.get(group)
         if known is None:
             return
@@ -177,7 +177,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert error is not ErrorCode.NONE
 
     @rule(group=groups)
-    def everybody_heartbeats(self, group: str) -> None:
+    def all_send_heartbeats(self, group: str) -> None:
         known = self.driver.groups.get(group)
         for member_id in () if known is None else known.members:
             self.driver.heartbeat(member_id, self.generation(group), group=group)
@@ -308,7 +308,7 @@ class GroupMachine(RuleBasedStateMachine):
                     raise AssertionError("a dead group is not kept")
 
     @invariant()
-    def everybody_in_a_stable_group_has_this_generations_assignment(self) -> None:
+    def members_of_a_stable_group_have_this_generations_assignment(self) -> None:
         if not hasattr(self, "driver"):
             return
         for group in self.driver.groups.values():

@@ -1,4 +1,4 @@
-"""A second kind of group, made up, beside the classic one: what the shard and the offsets ask of a group is enough."""
+"""A made-up second kind of group beside the classic one: the shard and the offsets need only its interface."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CREW = cast(GroupType, CrewType.CREW)
 
 @attrs.define(eq=False)
 class Crew:
-    """A group of one member, who is there or not."""
+    """A group of one member, which is there or not."""
 
     group_id: str
     is_empty: bool

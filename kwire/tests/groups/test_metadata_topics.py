@@ -1,4 +1,4 @@
-"""The topics of the metadata, as groups see them: ids and partitions, racks, and a version that tells of changes."""
+"""The topics of the metadata, as groups see them: ids and partitions, racks, and a version of changes."""
 
 from __future__ import annotations
 

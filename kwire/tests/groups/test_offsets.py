@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete, and how long offsets are kept."""
+"""OffsetCommit, OffsetFetch, OffsetDelete, and the retention of offsets."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from testkit.groups.topics import FakeTopics
 
 
 def generation_of_two(driver: ShardDriver) -> tuple[str, str]:
-    """Two members that have joined generation 1 and have not synced; the leader's id first."""
+    """Makes two members that have joined generation 1 and have not synced; the leader's id first."""
     tokens = [driver.join(version=3), driver.join(version=3)]
     driver.advance(0)
     leader, follower = (driver.joined(token).member_id for token in tokens)

@@ -8,7 +8,7 @@ from testkit.groups.shard_driver import GROUP, ShardDriver, subscription
 
 
 def static_group(driver: ShardDriver, *instances: str, **join: object) -> list[str]:
-    """A stable group of static members, the leader first, each assigned its instance id."""
+    """Makes a stable group of static members, the leader first, each assigned its instance id."""
     tokens = [driver.join(instance_id=instance, **join) for instance in instances]  # type: ignore[arg-type]
     driver.advance(0)
     ids = [driver.joined(token).member_id for token in tokens]

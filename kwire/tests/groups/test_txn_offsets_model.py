@@ -1,6 +1,6 @@
 """Offsets inside and outside of transactions against a model that compares positions in the log, as Kafka does.
 
-The shard knows no positions. The model also compacts the log, after which a replay must say the same.
+The shard has no positions. The model also compacts the log, after which a replay must give the same.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class At:
 
 
 class Model:
-    """Kafka's rules in Kafka's words: of what is committed the record with the highest position counts."""
+    """Kafka's rules in Kafka's words: of committed offsets the record with the highest position counts."""
 
     def __init__(self) -> None:
         self.committed: dict[Place, At] = {}
@@ -81,7 +81,7 @@ class Model:
 
 
 def compacted(log: Sequence[LoggedRecord | EndedTransaction]) -> list[LoggedRecord | EndedTransaction]:
-    """What Kafka's cleaner leaves: of each key the last record, up to the first open transaction; nothing aborted."""
+    """Compacts as Kafka's cleaner: of each key the last record, up to the first open transaction; none aborted."""
     aborted: set[int] = set()
     began: dict[int, list[int]] = {}
     for at, logged in enumerate(log):
@@ -159,13 +159,13 @@ class OffsetsMachine(RuleBasedStateMachine):
         self.driver.restart()
 
     @invariant()
-    def it_is_as_the_model_says(self) -> None:
+    def it_equals_the_model(self) -> None:
         if hasattr(self, "driver"):
             assert seen(self.driver.shard) == self.model.seen()
 
     @invariant()
-    def a_replay_says_the_same_before_and_after_a_compaction(self) -> None:
-        """And will, in whichever order the open transactions end."""
+    def a_replay_is_the_same_before_and_after_a_compaction(self) -> None:
+        """The same holds in whichever order the open transactions end."""
         if not hasattr(self, "driver"):
             return
         idle = [producer_id for producer_id in PRODUCERS if not self.model.pending.get(producer_id)]

@@ -1,4 +1,4 @@
-"""The table of APIs and the page that says what is missing agree."""
+"""The table of APIs agrees with the page on what is missing."""
 
 from __future__ import annotations
 

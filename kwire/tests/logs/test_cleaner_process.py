@@ -60,7 +60,7 @@ class Scene:
         at_once(self.broker.metadata.change(create_topics, CreateTopicsRequest([topic], 1000)))
 
     def put(self, *keys: str) -> None:
-        """A batch with these keys, and a new segment after it."""
+        """Appends a batch with these keys, and begins a new segment after it."""
         batch = memoryview(bytearray(build_batch([Record(0, 1000, key.encode(), VALUE) for key in keys])))
         self.partition.append(batch, read_header(batch), acks=1, now_ms=1000)
         log_files(self.partition).roll(1000)
@@ -85,7 +85,7 @@ class Scene:
                 await trio.sleep(0.01)
 
     async def until_it_writes(self) -> None:
-        """At a limit of so many bytes a second that it goes on writing for a while."""
+        """Waits until it writes, at a limit that makes it write for a while."""
         with trio.fail_after(30):
             while not self.leftovers():
                 await trio.sleep(0.01)
@@ -252,7 +252,7 @@ def test_a_topic_of_the_same_name_gets_nothing_of_the_one_that_is_being_cleaned(
 
 
 def test_a_deletion_ends_the_cleaning_and_its_folder_is_removed_after_that(tmp_path: Path) -> None:
-    """Removal would find it filling up again, and take that for somebody else's doing."""
+    """Removal would find it filling up again, and take that for another process's doing."""
 
     def doomed() -> list[str]:
         return [it.name for it in tmp_path.iterdir() if names.is_deleted_folder(it.name)]
@@ -328,7 +328,7 @@ with_broker(Path(sys.argv[1]), scenario)
 
 
 def killed_while_it_cleans(folder: Path) -> tuple[int, subprocess.Popen[str]]:
-    """The pid of the cleaner process of a broker, which can be killed."""
+    """Returns the pid of a broker's cleaner process, and the broker, which can be killed."""
     broker = subprocess.Popen([sys.executable, "-c", BROKER, str(folder)], stdout=subprocess.PIPE, text=True)
     assert broker.stdout is not None
     return int(broker.stdout.readline()), broker

@@ -46,7 +46,7 @@ def started(folder: Path) -> Broker:
 
 
 def positions(file: Path) -> list[int]:
-    """Where the batches of a file begin."""
+    """Returns where the batches of a file begin."""
     data = file.read_bytes()
     found, position = [], 0
     while position + BATCH_HEADER_SIZE <= len(data):
@@ -63,7 +63,7 @@ def spoil(file: Path, position: int, by: bytes = b"\xff" * 30) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A broker was here: topic `t` has twenty batches of a record each, of which one is spoilt since."""
+    """A broker's folder: topic `t` has twenty batches of a record each, of which one is damaged since."""
     with started(tmp_path) as broker, RawClient(broker.address) as client:
         create_topic(client)
         for number in range(BATCHES):
@@ -196,7 +196,7 @@ def crashed(data: Path) -> None:
 
 
 def crashed_early(data: Path) -> None:
-    """Before anything was written down of what is on the medium."""
+    """Leaves the folder as a crash does before the first checkpoint of what is on the medium."""
     crashed(data)
     (data / "recovery-point-offset-checkpoint").unlink()
 

@@ -1,4 +1,4 @@
-"""A broker whose disk is full: who is told what, and how it goes on."""
+"""A broker whose disk is full: the errors that clients get, and how it continues."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def on_a_small_disk(scenario: Scenario, *, reserve_bytes: int = RESERVE, coordin
 
 
 async def produced(it: InTrio, size: int = 10, *, topic: str = "t") -> int:
-    """The error code of a produce."""
+    """Returns the error code of a produce."""
     answer = await it.call(produce(bytes(size), topic=topic), 9)
     code: int = answer.responses[0].partition_responses[0].error_code
     return code
 
 
 async def fill_up(it: InTrio, disk: SmallDisk) -> int:
-    """Produces until there is no room; how many records were taken."""
+    """Produces until there is no room. Returns how many records were accepted."""
     disk.fill(5_000)
     count = 0
     while not (code := await produced(it)):

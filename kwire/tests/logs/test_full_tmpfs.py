@@ -1,4 +1,4 @@
-"""`kwire serve` on a file system that really is full, with real clients: errors at once, nothing lost, it goes on."""
+"""`kwire serve` on a file system that really is full, with real clients: quick errors, no loss, recovery."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ except kafka.errors.KafkaError as error:
 """
 
 
-def said_by_kafka_python(address: str) -> str:
-    """What a producer that does not try again is told."""
+def error_of_kafka_python(address: str) -> str:
+    """Returns the error that a producer without retries gets."""
     command = [sys.executable, "-c", _KAFKA_PYTHON, address]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     return done.stdout.strip() or done.stderr
@@ -82,7 +82,7 @@ def test_clients_learn_of_it_at_once_and_go_on_by_themselves_when_a_topic_is_del
             assert commit(client, 1) in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             assert create(client, "new") == ErrorCode.KAFKA_STORAGE_ERROR
             assert time.monotonic() - began < AT_ONCE_S
-        assert said_by_kafka_python(broker.address) == "KafkaStorageError"
+        assert error_of_kafka_python(broker.address) == "KafkaStorageError"
         assert broker.log().count("is full") == 1
 
         # Whoever reads, reads.

@@ -56,7 +56,7 @@ class Scene:
         return log_files(self.partition).cleaned_offset
 
     def put(self, *keys: str) -> None:
-        """A batch with these keys, and a new segment after it."""
+        """Appends a batch with these keys, and begins a new segment after it."""
         batch = memoryview(
             bytearray(build_batch([Record(0, self.now_ms, key.encode(), os.urandom(20)) for key in keys]))
         )
@@ -69,7 +69,7 @@ class Scene:
 
 @attrs.define
 class StandingClock(SystemClock):
-    """`at_ms` is the time until somebody sets it."""
+    """A clock that stands at `at_ms` until a test sets it."""
 
     at_ms: int = 1_000_000
 

@@ -270,7 +270,7 @@ def test_a_folder_whose_logs_cannot_be_recovered_is_out_of_service_and_the_other
 
 
 def groups_by_folder(count: int) -> dict[str, str]:
-    """A group for each folder, by its partition of __consumer_offsets."""
+    """Returns a group for each folder, by its partition of __consumer_offsets."""
     found: dict[str, str] = {}
     number = 0
     while len(found) < 2:

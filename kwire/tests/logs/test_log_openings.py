@@ -1,4 +1,4 @@
-"""Logs that are looked through after an unclean stop: side by side, with an account of how far it has come."""
+"""Recovery of logs after an unclean stop: side by side, with reports of its progress."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_log_whose_files_contradict_each_other_is_a_refusal_in_one_line(monkey
 def test_what_a_dead_process_left_unflushed_is_flushed_where_the_topic_asks_for_it(
     flush_messages: int, left: int
 ) -> None:
-    """Else a retry of what was never acknowledged would be, and a power cut could take it."""
+    """Else a retry of what was never acknowledged would be acknowledged, and a power cut could take it."""
     disk = FaultyDisk()
     folder = LogDir.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
     log = folder.create_log("t", 0, bytes(16), LogConfig(), now_ms=0)

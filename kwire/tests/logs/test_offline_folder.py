@@ -1,4 +1,4 @@
-"""A log dir whose disk fails: who is told what, what is never written afterwards, and when the broker ends."""
+"""A log dir whose disk fails: errors for clients, what is never written afterwards, and the broker's end."""
 
 from __future__ import annotations
 

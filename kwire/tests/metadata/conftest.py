@@ -1,4 +1,4 @@
-"""What a service decides does not depend on where its log is: those tests run on a file and on a distant log."""
+"""A service's decisions do not depend on where its log is: tests run on a file and on a distant log."""
 
 from __future__ import annotations
 

@@ -51,11 +51,11 @@ def test_an_acl_that_another_node_creates_meanwhile_is_not_created_twice() -> No
     it, log = distant_service()
     theirs = [acl().record(b"x" * 16)]
 
-    def first_somebody_else() -> None:
+    def append_as_other() -> None:
         if theirs:
             log.record_as_other(theirs.pop())
 
-    log.others = first_somebody_else
+    log.others = append_as_other
     assert answered(it.change(create_acls, [acl()])) == [None]
     assert not theirs
     assert list(it.image.access.acls) == [b"x" * 16]

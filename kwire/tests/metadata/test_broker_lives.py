@@ -1,4 +1,4 @@
-"""What follows from the lives of brokers: who is registered, fenced and in service, and who leads whose partitions."""
+"""The life of brokers: registration, fencing, service, and the leaders of their partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterClientQuotas and DescribeClientQuotas: what is refused, and with which codes, is as in Apache Kafka 4.3.1."""
+"""AlterClientQuotas and DescribeClientQuotas: refusals and their codes are Apache Kafka 4.3.1's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata, DescribeCluster, DescribeTopicPartitions, InitProducerId: what clients are told of the cluster."""
+"""Metadata, DescribeCluster, DescribeTopicPartitions, InitProducerId: the cluster as clients get it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOT_ASKED = -(1 << 31)
 
 
 def as_sent(response: Any, kind: type[R], version: int) -> R:
-    """The response as a client of this version reads it."""
+    """Returns the response as a client of this version reads it."""
     writer = Writer()
     response.write(writer, version)
     read: R = kind.read(Reader(writer.getvalue()), version)  # type: ignore[attr-defined]
@@ -54,7 +54,7 @@ def in_a_cluster(**settings: str) -> MetadataService:
     return opened
 
 
-def ask(
+def request_metadata(
     opened: MetadataService | FakeBroker,
     topics: list[str | Uuid] | None,
     *,
@@ -76,7 +76,7 @@ def ask(
 def test_metadata_in_every_version() -> None:
     opened = with_topics(CreatableTopic("t", 2, 1))
     for version in range(14):
-        answer = ask(opened, ["t"], version=version, create=True)
+        answer = request_metadata(opened, ["t"], version=version, create=True)
         (topic,) = answer.topics
         assert (topic.name, topic.error_code, len(topic.partitions)) == ("t", E.NONE, 2)
         assert [(it.node_id, it.host, it.port) for it in answer.brokers] == [(1, "127.0.0.1", 9092)]
@@ -88,14 +88,14 @@ def test_metadata_in_every_version() -> None:
 
 def test_no_topics_and_all_topics() -> None:
     opened = with_topics(CreatableTopic("a", 1, 1), CreatableTopic("b", 1, 1))
-    assert ask(opened, [], version=1).topics == []
-    assert [it.name for it in ask(opened, None, version=1).topics] == ["a", "b"]
-    assert [it.name for it in ask(opened, [], version=0).topics] == ["a", "b"]
+    assert request_metadata(opened, [], version=1).topics == []
+    assert [it.name for it in request_metadata(opened, None, version=1).topics] == ["a", "b"]
+    assert [it.name for it in request_metadata(opened, [], version=0).topics] == ["a", "b"]
 
 
 def test_unknown_and_invalid_topics() -> None:
     opened = with_topics()
-    answer = ask(opened, ["nope", "a/b", "__consumer_offsets"])
+    answer = request_metadata(opened, ["nope", "a/b", "__consumer_offsets"])
     assert [(it.name, it.error_code, it.is_internal, it.partitions) for it in answer.topics] == [
         ("nope", E.UNKNOWN_TOPIC_OR_PARTITION, False, []),
         ("a/b", E.INVALID_TOPIC_EXCEPTION, False, []),
@@ -105,7 +105,7 @@ def test_unknown_and_invalid_topics() -> None:
 
 
 def test_duplicates_are_answered_once() -> None:
-    assert len(ask(with_topics(CreatableTopic("t", 1, 1)), ["t", "t"]).topics) == 1
+    assert len(request_metadata(with_topics(CreatableTopic("t", 1, 1)), ["t", "t"]).topics) == 1
 
 
 def test_a_topic_that_cannot_be_created_is_tried_each_time_and_the_reason_logged_once(
@@ -121,9 +121,9 @@ def test_a_topic_that_cannot_be_created_is_tried_each_time_and_the_reason_logged
     opened.check_room = check_room
     broker = FakeBroker(opened)
     for logged in (1, 1, 2, 2):
-        assert ask(broker, ["new"], create=True).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+        assert request_metadata(broker, ["new"], create=True).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
         assert len(caplog.records) == logged
-    assert ask(opened, ["new"], create=True).topics[0].error_code == E.NONE
+    assert request_metadata(opened, ["new"], create=True).topics[0].error_code == E.NONE
     first, second = caplog.messages
     assert first.startswith("topic new, which a client requested, cannot be created: KAFKA_STORAGE_ERROR")
     assert "no room" in first
@@ -132,27 +132,27 @@ def test_a_topic_that_cannot_be_created_is_tried_each_time_and_the_reason_logged
 
 def test_a_factor_that_the_brokers_cannot_meet_is_an_unknown_topic(caplog: pytest.LogCaptureFixture) -> None:
     opened = in_a_cluster(default_replication_factor="2")
-    assert ask(opened, ["new"], create=True).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert request_metadata(opened, ["new"], create=True).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
     assert "INVALID_REPLICATION_FACTOR" in caplog.text
 
 
 def test_refused_topics_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kwire.metadata.auto_topic_creation, "MOST_REFUSED_TOPICS", 2)
     broker = FakeBroker(in_a_cluster(default_replication_factor="2"))
-    ask(broker, ["a", "b", "c"], create=True)
+    request_metadata(broker, ["a", "b", "c"], create=True)
     assert list(broker.auto_topic_creation._refused) == ["b", "c"]
 
 
 def test_topics_are_not_created_where_that_is_off() -> None:
     opened = with_topics(auto_create_topics_enable="false")
-    assert ask(opened, ["new"], create=True).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert request_metadata(opened, ["new"], create=True).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
     assert opened.image.topics == {}
 
 
 def test_topics_by_id() -> None:
     opened = with_topics(CreatableTopic("t", 1, 1))
     known = opened.image.topics["t"].topic_id
-    answer = ask(opened, [b"x" * 16, known, "ignored beside ids"], version=12)
+    answer = request_metadata(opened, [b"x" * 16, known, "ignored beside ids"], version=12)
     assert [(it.name, it.topic_id, it.error_code) for it in answer.topics] == [
         (None, b"x" * 16, E.UNKNOWN_TOPIC_ID),
         ("t", known, E.NONE),
@@ -171,9 +171,9 @@ def test_topics_by_id_are_refused_before_version_12() -> None:
 
 def test_authorized_operations_are_all_of_them_when_asked_for() -> None:
     opened = with_topics(CreatableTopic("t", 1, 1))
-    answer = ask(opened, ["t"], version=9, operations=True)
+    answer = request_metadata(opened, ["t"], version=9, operations=True)
     assert (answer.cluster_authorized_operations, answer.topics[0].topic_authorized_operations) == (8096, 3576)
-    answer = ask(opened, ["t"], version=9)
+    answer = request_metadata(opened, ["t"], version=9)
     assert (answer.cluster_authorized_operations, answer.topics[0].topic_authorized_operations) == (
         NOT_ASKED,
         NOT_ASKED,
@@ -182,8 +182,8 @@ def test_authorized_operations_are_all_of_them_when_asked_for() -> None:
 
 def test_clients_are_told_the_address_that_they_dialled() -> None:
     opened = with_topics()
-    assert ask(opened, [], port=1111).brokers[0].port == 1111
-    assert ask(opened, [], port=2222).brokers[0].port == 2222
+    assert request_metadata(opened, [], port=1111).brokers[0].port == 1111
+    assert request_metadata(opened, [], port=2222).brokers[0].port == 2222
 
 
 def test_same_question_same_bytes_until_something_changes() -> None:

@@ -1,4 +1,4 @@
-"""DescribeConfigs: what is described, and where values are said to come from, was read off Apache Kafka 4.3.1."""
+"""DescribeConfigs: the configurations and their sources were read off Apache Kafka 4.3.1."""
 
 from __future__ import annotations
 

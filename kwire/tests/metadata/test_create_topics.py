@@ -1,4 +1,4 @@
-"""CreateTopics: what is refused, and with which codes, was read off Apache Kafka 4.3.1."""
+"""CreateTopics: refusals and their codes were read off Apache Kafka 4.3.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delegation tokens: who gets, renews, ends and sees which, as in Apache Kafka 4.3.1; and how SCRAM knows them."""
+"""Delegation tokens: permission to get, renew, end and see them, as in Apache Kafka 4.3.1; SCRAM."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ MAX_LONG = (1 << 63) - 1
 
 @attrs.define
 class Scene:
-    """A broker with tokens. Users may do nothing but what is in `authorizer.permitted`."""
+    """A broker with tokens. Users may do only what is in `authorizer.permitted`."""
 
     metadata: MetadataService
     authorizer: Denier = attrs.Factory(Denier)
@@ -78,7 +78,7 @@ class Scene:
     def ids(self) -> set[str]:
         return set(self.metadata.image.access.delegation_tokens)
 
-    def _asked(self, handler: Any, request: Any, principal: Principal, *, has_sasl: bool = True) -> Any:
+    def _handled(self, handler: Any, request: Any, principal: Principal, *, has_sasl: bool = True) -> Any:
         broker: Any = FakeBroker(self.metadata, self.authorizer)
         of_client = context(min(self.version, request.versions[-1]))
         of_client.api_key = CREATE_DELEGATION_TOKEN
@@ -106,22 +106,22 @@ class Scene:
             max_lifetime_ms,
         )
         response: CreateDelegationTokenResponse
-        response = self._asked(create_delegation_token, request, requester, has_sasl=has_sasl)
+        response = self._handled(create_delegation_token, request, requester, has_sasl=has_sasl)
         return response
 
     def renew(self, token: bytes, requester: Principal = ALICE, period_ms: int = -1, **how: Any) -> tuple[int, int]:
         request = RenewDelegationTokenRequest(token, period_ms)
-        response = self._asked(renew_delegation_token, request, requester, **how)
+        response = self._handled(renew_delegation_token, request, requester, **how)
         return response.error_code, response.expiry_timestamp_ms
 
     def expire(self, token: bytes, requester: Principal = ALICE, period_ms: int = -1, **how: Any) -> tuple[int, int]:
         request = ExpireDelegationTokenRequest(token, period_ms)
-        response = self._asked(expire_delegation_token, request, requester, **how)
+        response = self._handled(expire_delegation_token, request, requester, **how)
         return response.error_code, response.expiry_timestamp_ms
 
     def describe(self, requester: Principal = ALICE, owners: list[Principal] | None = None, **how: Any) -> Any:
         wanted = None if owners is None else [DescribeDelegationTokenOwner(it.type, it.name) for it in owners]
-        return self._asked(describe_delegation_token, DescribeDelegationTokenRequest(wanted), requester, **how)
+        return self._handled(describe_delegation_token, DescribeDelegationTokenRequest(wanted), requester, **how)
 
     def seen(self, requester: Principal, owners: list[Principal] | None = None) -> set[str]:
         response = self.describe(requester, owners)
@@ -426,7 +426,7 @@ STEPS = st.lists(
 
 @attrs.define
 class Model:
-    """A token by the rules of KIP-48, told in another way."""
+    """A token by the rules of KIP-48, implemented in another way."""
 
     owner: Principal
     renewer: Principal

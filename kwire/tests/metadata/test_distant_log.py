@@ -1,4 +1,4 @@
-"""The service over a log that is slow and shared: who is first, who decides again, who is told what."""
+"""The service over a log that is slow and shared: races, repeated decisions, and responses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def creation(name: str, partitions: int = 1) -> CreateTopicsRequest:
 
 
 def in_flight(*requests: Coroutine[Future[Any], None, Any]) -> list[Any]:
-    """Begins all of them; their answers come into the list as they come."""
+    """Begins all of them; their answers are added to the list as they come."""
     answers: list[Any] = []
 
     async def note(request: Coroutine[Future[Any], None, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Eligible leader replicas (KIP-966): who may lead when nobody is in sync, and who may not after an unclean stop."""
+"""Eligible leader replicas (KIP-966): candidates when the ISR is empty, and after an unclean stop."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_an_unclean_election_is_the_last_resort() -> None:
 
 
 def test_an_unclean_election_that_is_asked_for_prefers_an_eligible_replica() -> None:
-    def ask() -> None:
+    def request_election() -> None:
         records, _ = elect_leaders(it.state, ElectLeadersRequest(1, [TopicPartitions("t", [0])]))
         it.take(records)
 
@@ -145,7 +145,7 @@ def test_an_unclean_election_that_is_asked_for_prefers_an_eligible_replica() -> 
     for node in (3, 2, 1):
         it.fence(node)
     it.take(brokers.unfence(it.state, 3, it.image.brokers[3].broker_epoch))
-    ask()
+    request_election()
     assert it.now() == (3, (3,), (), ())
 
 
@@ -330,7 +330,7 @@ def test_a_snapshot_has_them() -> None:
 
 
 class Decisions(RuleBasedStateMachine):
-    """Who has everything that is committed is known here by what happens, and never by what is recorded."""
+    """The set of replicas with all that is committed comes from the steps here, and never from the records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -342,7 +342,7 @@ class Decisions(RuleBasedStateMachine):
         return self.it.partitions[0]
 
     def commit(self) -> None:
-        """As much as can be, after each change: then only those in sync have everything."""
+        """Commits as much as can be, after each change: then only those in sync have everything."""
         known = self.partition
         if known.leader != NO_LEADER and len(known.isr) >= self.it.min_isr:
             self.have_everything = {*known.isr}
@@ -375,7 +375,7 @@ class Decisions(RuleBasedStateMachine):
         self.it.shut_down(broker_id)
 
     @invariant()
-    def who_may_lead_has_everything(self) -> None:
+    def eligible_leaders_have_everything(self) -> None:
         self.commit()
         known = self.partition
         assert {*known.isr, *known.eligible_leader_replicas} <= self.have_everything

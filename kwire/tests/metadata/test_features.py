@@ -1,4 +1,4 @@
-"""Levels of features: what a folder begins with, what clients are told, and what UpdateFeatures makes of them."""
+"""Levels of features: the initial ones of a folder, those that clients get, and UpdateFeatures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def update(
     return UpdateFeaturesResponse.read(Reader(writer.getvalue()), version)
 
 
-def told(opened: MetadataService, version: int) -> ApiVersionsResponse:
+def api_versions_response(opened: MetadataService, version: int) -> ApiVersionsResponse:
     broker: Any = FakeBroker(opened)
     response = bound(api_versions.handle, broker)(ApiVersionsRequest("tests", "1.0"), context(version))
     assert isinstance(response, ApiVersionsResponse)
@@ -206,7 +206,7 @@ def test_clients_are_told_what_is_supported_and_what_is_finalized() -> None:
         (4, {METADATA: (7, 30), TRANSACTION: (0, 2), ELR: (0, 1), GROUP: (0, 1), SHARE: (0, 1), STREAMS: (0, 1)}),
         (5, {METADATA: (7, 30), TRANSACTION: (0, 2), ELR: (0, 1), GROUP: (0, 1), SHARE: (0, 1), STREAMS: (0, 1)}),
     ):
-        response = told(opened, version)
+        response = api_versions_response(opened, version)
         assert supported(response) == features
         assert finalized(response) == {
             METADATA: (30, 30),

@@ -1,4 +1,4 @@
-"""The image: what each record does, what it tells its watchers, and that replay gives what was there live."""
+"""The image: the effect of each record, notices to watchers, and replay that gives what was there live."""
 
 from __future__ import annotations
 

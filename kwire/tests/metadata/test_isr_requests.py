@@ -1,4 +1,4 @@
-"""AlterPartition: a leader asks for another ISR."""
+"""AlterPartition: a leader requests another ISR."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def partition(it: Cluster, *isr: int, **changed: Any) -> AlterPartitionRequestPa
     return data.replace(**changed)
 
 
-def ask(
+def request_isr(
     it: Cluster, *partitions: AlterPartitionRequestPartitionData, by: int = 1, topic_id: bytes = TOPIC_ID
 ) -> list[AlterPartitionResponsePartitionData]:
     epoch = it.image.brokers[by].broker_epoch
@@ -49,7 +49,7 @@ def ask(
 
 
 def behind() -> ElrCluster:
-    """3 has left the ISR, and is in service again."""
+    """Node 3 has left the ISR, and is in service again."""
     it = cluster()
     it.fence(3)
     it.unfence(3)
@@ -59,7 +59,7 @@ def behind() -> ElrCluster:
 def test_a_leader_is_told_what_the_partition_is_now() -> None:
     it = behind()
     before = it.partitions[0]
-    [answer] = ask(it, partition(it, 1, 2, 3))
+    [answer] = request_isr(it, partition(it, 1, 2, 3))
     assert it.partitions[0].isr == (1, 2, 3)
     assert answer == AlterPartitionResponsePartitionData(
         0, ErrorCode.NONE, 1, before.leader_epoch, [1, 2, 3], LeaderRecoveryState.RECOVERED, before.partition_epoch + 1
@@ -69,13 +69,13 @@ def test_a_leader_is_told_what_the_partition_is_now() -> None:
 def test_what_is_so_already_is_answered_and_not_recorded() -> None:
     it = behind()
     before = it.partitions[0]
-    [answer] = ask(it, partition(it, 2, 1))
+    [answer] = request_isr(it, partition(it, 2, 1))
     assert (answer.error_code, answer.isr, it.partitions[0]) == (ErrorCode.NONE, [1, 2], before)
 
 
 def test_before_version_3_brokers_are_named_without_epochs() -> None:
     it = behind()
-    [answer] = ask(it, partition(it, new_isr=[1, 2, 3]))
+    [answer] = request_isr(it, partition(it, new_isr=[1, 2, 3]))
     assert (answer.error_code, answer.isr) == (ErrorCode.NONE, [1, 2, 3])
 
 
@@ -99,25 +99,25 @@ def test_before_version_3_brokers_are_named_without_epochs() -> None:
 def test_what_cannot_be_is_refused(changed: dict[str, Any], code: ErrorCode) -> None:
     it = behind()
     before = it.partitions[0]
-    [answer] = ask(it, partition(it, 1, 2, 3, **changed))
+    [answer] = request_isr(it, partition(it, 1, 2, 3, **changed))
     assert (answer.error_code, it.partitions[0]) == (code, before)
 
 
 def test_only_the_leader_is_heard() -> None:
     it = behind()
-    [answer] = ask(it, partition(it, 1, 2, 3), by=2)
+    [answer] = request_isr(it, partition(it, 1, 2, 3), by=2)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_an_unknown_topic_is_said_of_each_partition() -> None:
     it = behind()
-    answers = ask(it, partition(it, 1), partition(it, 1, partition_index=1), topic_id=b"u" * 16)
+    answers = request_isr(it, partition(it, 1), partition(it, 1, partition_index=1), topic_id=b"u" * 16)
     assert [answer.error_code for answer in answers] == [ErrorCode.UNKNOWN_TOPIC_ID] * 2
 
 
 def test_a_partition_is_asked_for_once() -> None:
     it = behind()
-    answers = ask(it, partition(it, 1, 2, 3), partition(it, 1))
+    answers = request_isr(it, partition(it, 1, 2, 3), partition(it, 1))
     assert [answer.error_code for answer in answers] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
     assert it.partitions[0].isr == (1, 2, 3)
 
@@ -125,14 +125,14 @@ def test_a_partition_is_asked_for_once() -> None:
 def test_a_fenced_broker_does_not_join() -> None:
     it = cluster()
     it.fence(3)
-    [answer] = ask(it, partition(it, 1, 2, 3))
+    [answer] = request_isr(it, partition(it, 1, 2, 3))
     assert answer.error_code == ErrorCode.INELIGIBLE_REPLICA
 
 
 def test_a_leader_that_goes_by_its_own_request_is_told_that_another_one_was_elected() -> None:
     it = cluster(1, 2)
     assert reassign(it, [2, 3]) == ErrorCode.NONE
-    [answer] = ask(it, partition(it, 1, 2, 3))
+    [answer] = request_isr(it, partition(it, 1, 2, 3))
     assert answer == AlterPartitionResponsePartitionData(0, ErrorCode.NEW_LEADER_ELECTED)
     assert (it.partitions[0].leader, it.partitions[0].replicas) == (2, (2, 3))
 
@@ -142,8 +142,8 @@ def test_a_leader_recovers_from_an_unclean_election() -> None:
     it.start(1, clean=False)
     assert it.partitions[0].leader_recovery_state == LeaderRecoveryState.RECOVERING
     recovering = partition(it, 1, leader_recovery_state=LeaderRecoveryState.RECOVERING)
-    assert ask(it, recovering)[0].leader_recovery_state == LeaderRecoveryState.RECOVERING
-    assert ask(it, partition(it, 1))[0].leader_recovery_state == LeaderRecoveryState.RECOVERED
+    assert request_isr(it, recovering)[0].leader_recovery_state == LeaderRecoveryState.RECOVERING
+    assert request_isr(it, partition(it, 1))[0].leader_recovery_state == LeaderRecoveryState.RECOVERED
     assert it.partitions[0].leader_recovery_state == LeaderRecoveryState.RECOVERED
 
 

@@ -26,7 +26,7 @@ def opened(disk: MemoryDisk, *settings: str) -> Broker:
 
 
 def epochs(broker: Broker) -> list[int]:
-    """As the metadata and as the partitions have them, which must be the same."""
+    """Returns them as the metadata and as the partitions have them, which must be the same."""
     registered = [it.leader_epoch for it in broker.metadata.image.topics["t"].partitions]
     assert registered == [broker.partitions.find("t", index).leader().leader_epoch for index in range(len(registered))]
     return registered

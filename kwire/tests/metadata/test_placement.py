@@ -1,4 +1,4 @@
-"""Which brokers get new replicas: all of them as many, in as many racks as there are, also over many topics."""
+"""The choice of brokers for new replicas: equal numbers, in as many racks as there are, also over many topics."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def partition(replicas: list[int]) -> PartitionRegistration:
 
 
 def spread(counted: Counter[int], broker_ids: Iterable[int]) -> int:
-    """How many more the one with the most has than the one with the fewest."""
+    """Returns the difference between the most and the fewest replicas."""
     counts = [counted[it] for it in broker_ids]
     return max(counts) - min(counts)
 

@@ -1,4 +1,4 @@
-"""Reassignments and elections that an operator asks for, on an image that takes each decision at once."""
+"""Reassignments and elections that an operator requests, on an image that takes each decision at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 def in_sync(cluster: Cluster, *isr: int, index: int = 0) -> None:
-    """The leader has recorded this ISR."""
+    """Records this ISR as the leader would."""
     may_lead = brokers_that_may_lead(cluster.image)
     record = partition_change(cluster.state, cluster.image.topics["t"], index, isr=isr, may_lead=may_lead)
     cluster.take([] if record is None else [record])

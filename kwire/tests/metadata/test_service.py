@@ -30,7 +30,7 @@ BROKER = ConfigResourceType.BROKER
 
 
 def forget_count(image: MetadataImage) -> MetadataImage:
-    """The image without how often it changed, which a replay need not repeat."""
+    """Returns the image without its number of changes, which a replay need not repeat."""
     return attrs.evolve(image, epoch=0)
 
 

@@ -49,7 +49,7 @@ NEVER = {
 
 
 def comparable(image: MetadataImage) -> MetadataImage:
-    """The image without its place in the log, and how often it changed."""
+    """Returns the image without its place in the log, and its number of changes."""
     return attrs.evolve(image, epoch=0, offset=0)
 
 

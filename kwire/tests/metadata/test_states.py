@@ -1,4 +1,4 @@
-"""Whatever brokers, leaders and operators do in whatever order, states follow on each other as the tables say."""
+"""Whatever brokers, leaders and operators do in whatever order, states follow on each other as in the tables."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Transitions(RuleBasedStateMachine):
     # What holds
 
     @invariant()
-    def states_follow_as_the_tables_say(self) -> None:
+    def states_follow_the_tables(self) -> None:
         image = self.cluster.image
         for index in range(MOST_PARTITIONS):
             now = partition_state(image, TOPIC_ID, index)

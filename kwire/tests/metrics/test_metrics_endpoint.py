@@ -1,4 +1,4 @@
-"""The HTTP side of the metrics: whom it answers, and whom it does not wait for."""
+"""The HTTP side of the metrics: the clients that it answers, and those that it does not wait for."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def connected(broker: Broker) -> Iterator[socket.socket]:
         yield sock
 
 
-def said(sock: socket.socket) -> bytes:
-    """All until the broker hangs up."""
+def received(sock: socket.socket) -> bytes:
+    """Returns all bytes until the broker closes the connection."""
     found = b""
     try:
         while data := sock.recv(1 << 16):
@@ -79,7 +79,7 @@ def test_an_address_beyond_loopback_is_warned_of(caplog: pytest.LogCaptureFixtur
 def test_an_answer_that_is_cut_off_cannot_be_taken_for_a_whole_one() -> None:
     with Broker(metrics=True) as broker, connected(broker) as sock:
         sock.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        head, _, body = said(sock).partition(b"\r\n\r\n")
+        head, _, body = received(sock).partition(b"\r\n\r\n")
         assert f"Content-Length: {len(body)}".encode() in head.split(b"\r\n")
 
 
@@ -107,7 +107,7 @@ def test_a_request_that_is_none_is_refused_and_the_next_one_answered(request_: b
             with suppress(OSError):
                 sock.sendall(request_)
                 sock.shutdown(socket.SHUT_WR)
-            assert answer in said(sock)[:500]
+            assert answer in received(sock)[:500]
         assert scrape(broker)
 
 
@@ -116,8 +116,8 @@ def test_clients_that_do_not_ask_are_cut_off_and_others_have_their_turn(monkeypa
     with Broker(metrics=True) as broker, connected(broker) as silent, connected(broker) as slow:
         slow.sendall(b"GET /met")
         assert scrape(broker)
-        assert said(silent) == b""
-        assert said(slow) == b""
+        assert received(silent) == b""
+        assert received(slow) == b""
 
 
 def test_a_client_that_hangs_up_in_the_middle_is_not_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
@@ -135,7 +135,7 @@ def test_a_stop_does_not_wait_for_a_client() -> None:
         scrape_begins = time.monotonic()
         broker.stop()
         assert time.monotonic() - scrape_begins < endpoint.TIMEOUT_S / 2
-        assert said(silent) == said(waiting) == b""
+        assert received(silent) == received(waiting) == b""
     assert not [it for it in threading.enumerate() if it.name == "kwire metrics" and it.is_alive() and not it.daemon]
 
 
@@ -155,7 +155,7 @@ def test_a_bug_in_a_metric_ends_that_request_and_not_the_broker(
 
 
 def test_metrics_are_read_once_for_many_who_ask_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the answers to all of them are whole, while clients have theirs."""
+    """The answers to all of them are whole, while clients get theirs."""
     counts: Counter[str] = Counter()
     read = reading.read
 
@@ -163,7 +163,7 @@ def test_metrics_are_read_once_for_many_who_ask_at_the_same_time(monkeypatch: py
         counts["read"] += 1
         return await read(broker)  # type: ignore[arg-type]
 
-    def ask_again_and_again() -> None:
+    def request_repeatedly() -> None:
         for _ in range(25):
             values = parsed(text_at(broker.metrics_url))
             counts["answers"] += f"{GROUP}offset_commit_total" in values
@@ -173,7 +173,7 @@ def test_metrics_are_read_once_for_many_who_ask_at_the_same_time(monkeypatch: py
     with Broker(metrics=True) as broker, RawClient(broker.address) as client:
         client.call(CreateTopicsRequest([CreatableTopic("t", 1, -1)], 1000), 7)
         began = time.monotonic()
-        threads = [threading.Thread(target=ask_again_and_again) for _ in range(8)]
+        threads = [threading.Thread(target=request_repeatedly) for _ in range(8)]
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):

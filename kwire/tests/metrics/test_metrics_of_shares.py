@@ -1,4 +1,4 @@
-"""What share groups do, in the metrics: at the leaders of partitions, and at the share coordinator."""
+"""The metrics of share groups: at the leaders of partitions, and at the share coordinator."""
 
 from __future__ import annotations
 

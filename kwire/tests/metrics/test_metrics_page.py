@@ -1,4 +1,4 @@
-"""The metrics as a whole: their names, and docs/metrics.md, which must say the same as the code."""
+"""The metrics as a whole: their names, and docs/metrics.md, which must match the code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROW = re.compile(r"^\| `(k\w+)(?:\{(.*)\})?` \| (\w+) \| (.*) \| (.*) \|$", re.
 
 
 def rows() -> list[str]:
-    """The table of docs/metrics.md as it should be."""
+    """Returns the table of docs/metrics.md as it should be."""
     lines = []
     for it in METRICS:
         labels = f"{{{', '.join(it.labels)}}}" if it.labels else ""

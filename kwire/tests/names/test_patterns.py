@@ -1,4 +1,4 @@
-"""Patterns from clients: what they match, what is refused, and that none takes long or is kept."""
+"""Patterns from clients: matches, refusals, and that none takes long or stays in memory."""
 
 from __future__ import annotations
 

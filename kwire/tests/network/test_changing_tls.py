@@ -1,4 +1,4 @@
-"""TLS of a listener changes while it runs: what configurations do, what is refused, and that nobody notices."""
+"""TLS of a listener changes while it runs: effects, refusals, and connections that are not affected."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def as_settings(properties: Mapping[str, str]) -> list[str]:
 
 @attrs.frozen
 class Seen:
-    """What a client sees of a listener."""
+    """A listener as a client sees it."""
 
     certificate: bytes | None
     version: str
@@ -86,7 +86,7 @@ async def look(kwire: ServerInTrio) -> Seen:
 
 
 async def alter(kwire: ServerInTrio, configs: Mapping[str, str], prefix: str = OF_LISTENER) -> tuple[int, str | None]:
-    """Asks for the change over the listener that it is about. Returns code and message."""
+    """Requests the change over the listener that it is about. Returns code and message."""
     client = await connect(kwire)
     wanted = AlterConfigsResource(BROKER, "1", [AlterableConfig(prefix + name, 0, it) for name, it in configs.items()])
     (response,) = (await client.call(IncrementalAlterConfigsRequest([wanted]), 1)).responses

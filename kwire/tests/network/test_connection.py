@@ -1,4 +1,4 @@
-"""What a connection owes its client, whatever the API: order, one answer for each request, and no waiting in vain."""
+"""A connection's duties to its client, whatever the API: order, one answer per request, no waiting in vain."""
 
 from __future__ import annotations
 

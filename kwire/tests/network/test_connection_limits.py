@@ -1,4 +1,4 @@
-"""How many connections there may be, how fast they may come, and the sizes of their buffers."""
+"""The limits of connections: their number, their rate, and the sizes of their buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that are not decoded because their bytes were: they mean the same as if they had been."""
+"""Requests whose bytes were decoded before are not decoded again, and mean the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PRODUCE, LIST_OFFSETS = 0, 2
 
 @attrs.define(eq=False)
 class Scene:
-    """Connections that share what they remember, and how often a request was decoded."""
+    """Connections that share a memory of requests, and the count of decoded ones."""
 
     shapes: Shapes = attrs.field(factory=Shapes)
     decoded: int = 0
@@ -49,7 +49,7 @@ class Scene:
 
 
 def meaning(decoder: RequestDecoder, frame: bytes) -> object:
-    """All that becomes of a frame, in values that can be compared."""
+    """Returns all effects of a frame, in values that can be compared."""
     context = decoder._context
     try:
         _, request, correlation_id = decoder.decode(memoryview(bytearray(frame)))
@@ -210,7 +210,7 @@ TEMPLATES = st.tuples(PRODUCES, st.sampled_from([3, 8, 9, 12]), st.sampled_from(
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[tuple[int, bytes]]:
-    """Frames, each with the connection that it comes by: few shapes, many times, some of them damaged."""
+    """Draws frames, each with its connection: few shapes, many times, some of them damaged."""
     templates = draw(st.lists(TEMPLATES, min_size=1, max_size=3))
     frames = []
     for _ in range(draw(st.integers(2, 15))):

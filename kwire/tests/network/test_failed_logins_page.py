@@ -1,4 +1,4 @@
-"""docs/security.md on logins that fail: the log lines in its table are what a broker logs then, each of them."""
+"""docs/security.md on failed logins: the log lines in its table are those of a broker, each of them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SCRAM: Final = "SCRAM-SHA-256"
 Way = Callable[[TrioClient], Awaitable[object]]
 
 
-async def say_first_and_final(client: TrioClient, first: str, final: str) -> None:
-    """`final` may have {given}, the broker's nonce."""
+async def send_first_and_final(client: TrioClient, first: str, final: str) -> None:
+    """Sends both. `final` may have {given}, the broker's nonce."""
     await handshake(client, SCRAM)
     challenge = bytes((await say(client, first.encode())).auth_bytes).decode()
     given = challenge.partition(",")[0].removeprefix("r=")
@@ -40,12 +40,12 @@ async def wants_to_be_bob(client: TrioClient) -> None:
     await say(client, b"bob\0alice\0hers")
 
 
-async def says_no_scram(client: TrioClient) -> None:
+async def send_no_scram(client: TrioClient) -> None:
     await handshake(client, SCRAM)
     await say(client, b"hers")
 
 
-async def asks_at_once(client: TrioClient) -> None:
+async def request_at_once(client: TrioClient) -> None:
     await client.send((MetadataRequest([]), 9))
 
 
@@ -55,27 +55,27 @@ SASL_WAYS: Final[Mapping[str, Way]] = {
     "no such user, user 'carol'": partial(login, mechanism=SCRAM, name="carol"),
     "a wrong password, user 'alice'": partial(login, mechanism=SCRAM, password="his"),
     "no such delegation token, token 'alice'": partial(
-        say_first_and_final, first=f"{ALICE},tokenauth=true", final=f"c=biws,r={{given}},p={PROOF}"
+        send_first_and_final, first=f"{ALICE},tokenauth=true", final=f"c=biws,r={{given}},p={PROOF}"
     ),
     "its own nonce twice, user 'alice': librdkafka does so before version 2.6.1, use a newer one": partial(
-        say_first_and_final, first=ALICE, final=f"c=biws,r=first{{given}},p={PROOF}"
+        send_first_and_final, first=ALICE, final=f"c=biws,r=first{{given}},p={PROOF}"
     ),
     "another nonce than it was given, user 'alice'": partial(
-        say_first_and_final, first=ALICE, final=f"c=biws,r=other,p={PROOF}"
+        send_first_and_final, first=ALICE, final=f"c=biws,r=other,p={PROOF}"
     ),
     "another header than it began with, user 'alice'": partial(
-        say_first_and_final, first=ALICE, final=f"c=eSws,r={{given}},p={PROOF}"
+        send_first_and_final, first=ALICE, final=f"c=eSws,r={{given}},p={PROOF}"
     ),
     "a proof of another mechanism, user 'alice'": partial(
-        say_first_and_final, first=ALICE, final="c=biws,r={given},p=AAAA"
+        send_first_and_final, first=ALICE, final="c=biws,r={given},p=AAAA"
     ),
-    "a malformed first message: no header": says_no_scram,
-    "a malformed final message: no proof, user 'alice'": partial(say_first_and_final, first=ALICE, final="c=biws"),
+    "a malformed first message: no header": send_no_scram,
+    "a malformed final message: no proof, user 'alice'": partial(send_first_and_final, first=ALICE, final="c=biws"),
     "user 'alice' wants to be 'bob'": wants_to_be_bob,
     "the mechanism 'GSSAPI' is not enabled, PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 are": partial(
         handshake, mechanism="GSSAPI"
     ),
-    "a request of metadata before authentication": asks_at_once,
+    "a request of metadata before authentication": request_at_once,
 }
 
 
@@ -89,7 +89,7 @@ async def shake_hands(client: TrioClient, name: str | None) -> None:
 
 TLS_WAYS: Final[Mapping[str, Way]] = {
     "it does not speak TLS, but perhaps Kafka's protocol in plain text: a client of this listener needs "
-    "security.protocol=SSL or SASL_SSL": asks_at_once,
+    "security.protocol=SSL or SASL_SSL": request_at_once,
     "its certificate is not accepted: unable to get local issuer certificate": partial(shake_hands, name="alice"),
     "it has no certificate, and ssl.client.auth=required wants one: give it a keystore": partial(
         shake_hands, name=None
@@ -104,7 +104,7 @@ def test_the_page_has_a_row_for_each_of_these_lines() -> None:
 
 
 def the_line_about(caplog: pytest.LogCaptureFixture) -> str:
-    """It has the client's address."""
+    """Returns the line with the client's address."""
     lines = [
         re.fullmatch(r"closing the connection from 127\.0\.0\.1:\d+ \(client id .+?\): (.+)", it)
         for it in caplog.messages

@@ -1,4 +1,4 @@
-"""Hostile and broken peers: each is answered or cut off, and nobody else notices.
+"""Hostile and broken peers get errors or are disconnected; others are not affected.
 
 A seeded fuzz of a `kwire serve` process over raw sockets, a hypothesis-driven one of a broker in this process, and the
 attacks that need no chance: frames that never end, names that are paths, compressed bombs.
@@ -34,7 +34,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def assert_calm_log(broker: BrokerProcess, attacks: int, closed: int) -> None:
-    """A warning for each connection that was cut off at most, few words besides, nothing of the peer's unescaped."""
+    """Allows a warning for each disconnected client, few other lines, and none of the peer's bytes unescaped."""
     bugs = broker.bugs()
     assert not bugs, "\n".join(bugs)
     lines = broker.log().splitlines()
@@ -48,7 +48,7 @@ def assert_calm_log(broker: BrokerProcess, attacks: int, closed: int) -> None:
 
 
 def names_of(broker: BrokerProcess) -> TopicNames:
-    """Topics to be named in attacks; made again if an attack has deleted them."""
+    """Returns topics to name in attacks; creates those that an attack has deleted."""
     with RawClient(broker.address) as client:
         for name, configs in TOPICS.items():
             ensure_topic(client, name, configs)
@@ -84,7 +84,7 @@ def test_a_healthy_client_notices_nothing_of_thousands_of_attacks(
 
 
 def assert_starts_again(folder: Path, rounds: int) -> None:
-    """What the attacks left behind must not keep the broker from its data."""
+    """Checks that the remains of the attacks do not keep the broker from its data."""
     with BrokerProcess(folder) as again:
         with RawClient(again.address) as client:
             wanted = ListOffsetsTopic("healthy", [ListOffsetsPartition(0, timestamp=LATEST)])

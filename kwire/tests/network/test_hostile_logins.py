@@ -1,7 +1,7 @@
-"""Peers who are not known yet, and do not want to be: at listeners of SASL and TLS, over sockets of a `kwire serve`.
+"""Hostile peers before authentication: at listeners of SASL and TLS, over sockets of a `kwire serve`.
 
-Whatever they send, how much, how slowly and how often: it costs little memory, they are cut off, the log says so in few
-plain lines, and a client at another listener goes on.
+Whatever they send, how much, how slowly and how often: it costs little memory, they are disconnected, the log has few
+plain lines about it, and a client at another listener is served.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def broker(addresses: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture
 def healthy(broker: BrokerProcess, addresses: dict[str, str]) -> Iterator[HealthyClient]:
-    """Goes about its business in plain text."""
+    """A client that works in plain text."""
     with HealthyClient(addresses["PLAINTEXT"], f"healthy-{next(numbers)}") as client:
         yield client
         before = client.rounds
@@ -93,7 +93,7 @@ def healthy(broker: BrokerProcess, addresses: dict[str, str]) -> Iterator[Health
 
 @pytest.fixture
 def client(broker: BrokerProcess, addresses: dict[str, str]) -> Iterator[RawClient]:
-    """At the listener of SASL."""
+    """A client of the listener of SASL."""
     with RawClient(addresses["SASL_PLAINTEXT"]) as client:
         yield client
 
@@ -151,10 +151,10 @@ def test_tokens_as_large_as_they_may_be_are_refused_and_given_back(
 )
 def test_a_conversation_without_end_is_ended(client: RawClient, healthy: HealthyClient, request_: ApiMessage) -> None:
     with pytest.raises(ConnectionClosed):
-        ask_on_and_on(client, request_frame(request_, 0))
+        request_repeatedly(client, request_frame(request_, 0))
 
 
-def ask_on_and_on(client: RawClient, frame: bytes) -> None:
+def request_repeatedly(client: RawClient, frame: bytes) -> None:
     for _ in range(1000):
         client.send(frame)
         client.read_frame()
@@ -212,7 +212,7 @@ def test_a_token_may_come_byte_by_byte(client: RawClient) -> None:
 
 
 def strange_names(client: RawClient, chance: random.Random) -> None:
-    """Whoever reads the log must not be fooled."""
+    """Sends names that must not fool a reader of the log."""
     name = chance.choice([b"\n2026-01-01 00:00:00 INFO   a is an administrator", b"\x1b[2J", b"\xff\xfe", b"a" * 5000])
     client.call(SaslHandshakeRequest("PLAIN"), 1)
     client.call(SaslAuthenticateRequest(b"\0" + name + b"\0x"), 2)
@@ -234,7 +234,7 @@ def wrong_passwords(client: RawClient, chance: random.Random) -> None:
 
 
 def half_a_conversation(client: RawClient, chance: random.Random) -> None:
-    """SCRAM, until it would be proved who asks."""
+    """Sends SCRAM up to the proof of the password."""
     client.call(SaslHandshakeRequest("SCRAM-SHA-256"), 1)
     client.call(SaslAuthenticateRequest(b"n,,n=a,r=" + chance.randbytes(12).hex().encode()), 2)
 
@@ -244,7 +244,7 @@ def hang_up_at_once(client: RawClient, chance: random.Random) -> None:
 
 
 def all_at_once(client: RawClient, chance: random.Random) -> None:
-    """Without waiting for an answer, and something that is not allowed behind it."""
+    """Sends all without waiting for an answer, and something that is not allowed behind it."""
     login = SaslHandshakeRequest("PLAIN")
     parts: list[ApiMessage] = [login, SaslAuthenticateRequest(b"\0a\0wrong"), SaslAuthenticateRequest(b"\0a\0b")]
     client.send(b"".join(request_frame(part, 1) for part in parts) * chance.choice([1, 100]))
@@ -262,7 +262,7 @@ def with_tls(client: RawClient) -> RawClient:
 
 
 def client_hello() -> bytes:
-    """The first that a client says of TLS."""
+    """Returns the first message of a TLS client."""
     outgoing = ssl.MemoryBIO()
     machine = trusting().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=LOOPBACK)
     with suppress(ssl.SSLWantReadError):
@@ -298,7 +298,7 @@ def a_hello_and_no_more(client: RawClient, chance: random.Random) -> None:
 
 
 def an_old_protocol(client: RawClient, chance: random.Random) -> None:
-    """TLS 1.1, as the version of a hello that offers nothing newer."""
+    """Offers TLS 1.1 as the version of a hello, and nothing newer."""
     hello = b"\x03\x02" + chance.randbytes(32) + b"\0" + b"\0\x02\xc0\x09" + b"\x01\0"
     handshake = b"\x01" + len(hello).to_bytes(3, "big") + hello
     client.send(b"\x16\x03\x01" + len(handshake).to_bytes(2, "big") + handshake)
@@ -307,7 +307,7 @@ def an_old_protocol(client: RawClient, chance: random.Random) -> None:
 
 
 def garbage_beneath(client: RawClient, chance: random.Random) -> None:
-    """After a handshake in good order, bytes that no one has encrypted."""
+    """Sends unencrypted bytes after a handshake in good order."""
     beneath = client.sock.dup()
     with_tls(client)
     with beneath:
@@ -325,7 +325,7 @@ def wrong_passwords_within(client: RawClient, chance: random.Random) -> None:
 
 
 def gone_without_a_word(client: RawClient, chance: random.Random) -> None:
-    """Without a close_notify, and with a question that nobody waits for."""
+    """Sends a request and ends without reading, and without a close_notify."""
     with_tls(client).send(METADATA)
 
 
@@ -384,7 +384,7 @@ def test_many_attacks_at_once_leave_nothing_behind(
 
 
 def run_at_once(address: str, attack: Attack, count: int) -> None:
-    """`count` times in all. Raises what one of them raised, other than that the broker hung up."""
+    """Runs `count` times in all. Raises an error of any run, other than a closed connection."""
     failures: list[BaseException] = []
 
     def run(seed: int) -> None:

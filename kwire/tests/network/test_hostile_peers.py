@@ -50,7 +50,7 @@ def client(broker: BrokerProcess) -> Iterator[RawClient]:
 
 
 def produced(client: RawClient, topic: str, batch: bytes) -> int:
-    """The error code of a Produce."""
+    """Returns the error code of a Produce."""
     data = [TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])]
     ((answer,),) = (t.partition_responses for t in client.call(ProduceRequest(acks=1, topic_data=data), 9).responses)
     code: int = answer.error_code

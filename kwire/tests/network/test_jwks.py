@@ -25,8 +25,8 @@ KEYS = KeySet.parse(jwks(jwk("k1")))
 OTHERS = KeySet.parse(jwks(jwk("k2")))
 
 
-class Told(KeyFetch):
-    """Gives what it is told, one after the other: keys, or why there are none."""
+class PreparedFetch(KeyFetch):
+    """A fetch with these outcomes, one after the other: keys, or the reason for none."""
 
     def __init__(self, *outcomes: KeySet | str, url: str = "https://issuer/keys") -> None:
         super().__init__(url)
@@ -48,7 +48,7 @@ def monotonic_ms() -> int:
 
 
 async def run_until(keys: FreshKeys, is_so: Callable[[], bool]) -> None:
-    """Waits for it in steps of the clock of the test, which jumps when nobody has anything to do."""
+    """Waits for it in steps of the test's clock, which jumps when all tasks wait."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(keys.run, monotonic_ms)
         while not is_so():
@@ -62,7 +62,7 @@ def in_trio(keys: FreshKeys, is_so: Callable[[], bool]) -> None:
 
 def test_keys_are_fetched_until_it_succeeds_and_the_log_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    keys = FreshKeys(config(), "SASL", Told("nobody there", "nobody there", "garbage", KEYS))
+    keys = FreshKeys(config(), "SASL", PreparedFetch("nobody there", "nobody there", "garbage", KEYS))
     in_trio(keys, lambda: keys.refresh.keys is KEYS)
     assert keys.refresh.trouble is None
     assert caplog.messages == [
@@ -74,17 +74,17 @@ def test_keys_are_fetched_until_it_succeeds_and_the_log_says_so_once(caplog: pyt
 
 
 def test_an_unknown_key_brings_new_keys_soon() -> None:
-    keys = FreshKeys(config(), "SASL", Told(KEYS, OTHERS))
+    keys = FreshKeys(config(), "SASL", PreparedFetch(KEYS, OTHERS))
     started: list[int] = []
 
-    def ask_once() -> bool:
+    def note_once() -> bool:
         if keys.refresh.keys is KEYS and not started:
             started.append(monotonic_ms())
             keys.refresh.note_unknown("k2")
         return keys.refresh.keys is OTHERS
 
     async def main() -> int:
-        await run_until(keys, ask_once)
+        await run_until(keys, note_once)
         return monotonic_ms() - started[0]
 
     waited_ms = trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.001))
@@ -92,9 +92,9 @@ def test_an_unknown_key_brings_new_keys_soon() -> None:
 
 
 def test_the_keys_of_before_are_used_while_the_server_is_away(caplog: pytest.LogCaptureFixture) -> None:
-    told = Told(KEYS, *["away"] * 6, OTHERS)
-    keys = FreshKeys(config(), "SASL", told)
-    in_trio(keys, lambda: len(told.outcomes) < 6)
+    fetch = PreparedFetch(KEYS, *["away"] * 6, OTHERS)
+    keys = FreshKeys(config(), "SASL", fetch)
+    in_trio(keys, lambda: len(fetch.outcomes) < 6)
     assert keys.refresh.keys is KEYS
     assert caplog.messages == [
         "listener SASL: the keys of OAUTHBEARER tokens cannot be fetched: away; those of before are used until they can"

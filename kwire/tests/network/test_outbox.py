@@ -46,7 +46,7 @@ class Link:
         self.expected += sum(map(len, contents)).to_bytes(4, "big") + b"".join(contents)
 
     def read(self, size: int = 1 << 30) -> int:
-        """Takes up to `size` bytes of what has arrived; how much it was."""
+        """Takes up to `size` bytes of what has arrived. Returns how much it was."""
         before = len(self.received)
         while len(self.received) - before < size:
             try:
@@ -59,7 +59,7 @@ class Link:
         return len(self.received) - before
 
     def flush_to_the_end(self) -> int:
-        """Flushes and reads by turns; how often the socket did not take everything."""
+        """Flushes and reads by turns. Returns how often the socket did not take everything."""
         blocked = 0
         while not self.outbox.flush():
             blocked += 1
@@ -262,7 +262,7 @@ def sized_link(send_buffer_bytes: int) -> tuple[Outbox, socket.socket]:
 
 
 def adapted(outbox: Outbox, sock: socket.socket, *kinds: tuple[bool, int]) -> int:
-    """Its send buffer after it had room again so many times, each time after a pause or not."""
+    """Returns its send buffer after room came back so many times, each time after a pause or not."""
     for had_to_wait, times in kinds:
         for _ in range(times):
             outbox.adapt(had_to_wait=had_to_wait)

@@ -1,4 +1,4 @@
-"""The log while peers do wrong as quickly as they can: bounded, and what was left out is counted."""
+"""The log while peers cause errors as quickly as they can: bounded, with a count of the omitted lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that arrive share a bounded memory: who needs more than is left waits, and everybody is served."""
+"""Requests that arrive share a bounded memory: those that need more than is left wait; all are served."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Half:
 
 @asynccontextmanager
 async def begun(server: ServerInTrio, count: int = 12) -> AsyncIterator[list[Half]]:
-    """So many clients that have sent the first half, as far as there was memory for it."""
+    """Makes so many clients that have sent the first half, as far as there was memory for it."""
     halves = [Half(await server.connect()) for _ in range(count)]
     async with trio.open_nursery() as nursery:
         for half in halves:
@@ -63,7 +63,7 @@ def used_bytes(server: ServerInTrio) -> int:
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trio's clock jumps whenever everybody waits."""
+    """Sets no limit on starvation: trio's clock jumps whenever all tasks wait."""
     monkeypatch.setattr(connection, "LONGEST_STARVED_S", math.inf)
 
 

@@ -1,4 +1,4 @@
-"""Connections of a listener with SASL: conversations over real sockets, in time that nobody waits for."""
+"""Connections of a listener with SASL: exchanges over real sockets, on a clock that jumps."""
 
 from __future__ import annotations
 
@@ -448,7 +448,7 @@ def test_whoever_does_not_log_in_again_in_time_is_closed_at_the_next_request(
 
 
 def jump(seconds: float) -> None:
-    """So much time passes before anything else happens."""
+    """Lets so much time pass before anything else happens."""
     clock = trio.lowlevel.current_clock()
     assert isinstance(clock, MockClock)
     clock.jump(seconds)
@@ -569,11 +569,11 @@ def test_a_change_that_cannot_be_is_refused(name: str, value: str, why: str) -> 
 # Who does not exist
 
 
-def _challenge_for_nobody(*settings: str, started_before: int = 0) -> bytes:
+def _challenge_for_unknown_user(*settings: str, started_before: int = 0) -> bytes:
     challenges: list[bytes] = []
 
     class LaterClock(TrioClock):
-        """Has made other random values than a new one."""
+        """A clock that has made other random values than a new one."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -590,7 +590,7 @@ def _challenge_for_nobody(*settings: str, started_before: int = 0) -> bytes:
 
 def test_a_broker_with_a_configured_secret_tells_the_same_about_nobody_after_each_start() -> None:
     secret = "kwire.sasl.secret=something random"
-    first = _challenge_for_nobody(secret)
-    assert first == _challenge_for_nobody(secret, started_before=1000)
-    assert first != _challenge_for_nobody("kwire.sasl.secret=something else")
-    assert _challenge_for_nobody() != _challenge_for_nobody(started_before=1000)
+    first = _challenge_for_unknown_user(secret)
+    assert first == _challenge_for_unknown_user(secret, started_before=1000)
+    assert first != _challenge_for_unknown_user("kwire.sasl.secret=something else")
+    assert _challenge_for_unknown_user() != _challenge_for_unknown_user(started_before=1000)

@@ -1,4 +1,4 @@
-"""Thousands of conversations that break the rules of SASL somewhere: nobody gets in, and others notice nothing."""
+"""Thousands of exchanges that break the rules of SASL: none succeeds, and other clients are not affected."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def framed(request: ApiMessage, version: int) -> bytes:
 
 
 def mutated(data: bytes, chance: random.Random) -> bytes:
-    """Changed in a few places, mostly."""
+    """Returns the bytes, mostly changed in a few places."""
     changed = bytearray(data)
     for _ in range(chance.choice((0, 1, 1, 2, 8))):
         at = chance.randrange(len(changed) + 1)
@@ -69,7 +69,7 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
 
 
 def message(chance: random.Random) -> bytes:
-    """What somebody who does not know the password might say."""
+    """Draws a message of a client without the password."""
     first = exchange(chance.choice(MECHANISMS), chance.choice(("alice", "mallory", "\0")), "guessed").respond(None)
     assert first is not None
     return mutated(chance.choice((first, first, b"c=biws,r=noncex,p=" + b"A" * 44, chance.randbytes(30))), chance)
@@ -97,7 +97,7 @@ def request(chance: random.Random) -> bytes:
 
 
 async def converse(client: TrioClient, chance: random.Random) -> None:
-    """In lock-step, until somebody does not go on; or all of it at once."""
+    """Sends in lock-step, until one side stops; or all of it at once."""
     if chance.random() < 0.3:
         await client.stream.send_all(b"".join(request(chance) for _ in range(chance.randrange(1, 30))))
     else:

@@ -1,4 +1,4 @@
-"""Replies that their reader does not take: what waits behind them, in order, and what is left when it goes."""
+"""Replies that their reader does not take: the queue behind them, in order, and what it leaves when it goes."""
 
 from __future__ import annotations
 

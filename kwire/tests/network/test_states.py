@@ -1,4 +1,4 @@
-"""The table of a connection's states, read as a whole; what a connection does in each is in the tests beside this."""
+"""The table of a connection's states, as a whole; its behaviour in each is in the tests beside this."""
 
 from __future__ import annotations
 

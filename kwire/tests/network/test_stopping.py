@@ -14,8 +14,8 @@ from testkit.scenes.server_in_trio import ServerInTrio, with_server
 
 
 @attrs.define(eq=False)
-class AsksAtTheEnd(trio.abc.Instrument):
-    """Asks for work beside the loop when the last task of a nursery has ended, as a request might."""
+class SubmitsAtTheEnd(trio.abc.Instrument):
+    """Submits work beside the loop when the last task of a nursery has ended, as a request might."""
 
     loop: Loop
     refused: list[RuntimeError] = attrs.field(factory=list)
@@ -31,12 +31,12 @@ class AsksAtTheEnd(trio.abc.Instrument):
 
 
 def test_work_beside_the_loop_is_done_until_the_last_connection_is_closed() -> None:
-    asking: list[AsksAtTheEnd] = []
+    asking: list[SubmitsAtTheEnd] = []
 
     async def scenario(it: ServerInTrio) -> None:
         client = await it.connect()
         await client.call(MetadataRequest([]), 9)
-        asking.append(AsksAtTheEnd(it.broker.loop))
+        asking.append(SubmitsAtTheEnd(it.broker.loop))
         trio.lowlevel.add_instrument(asking[0])
 
     with_server(scenario)

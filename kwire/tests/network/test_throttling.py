@@ -1,4 +1,4 @@
-"""What a client that exceeds its quota is told, and that its connection pauses; and that nobody else's does."""
+"""A client that exceeds its quota: its throttle time, and the pause of its connection and no other."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(scenario: Callable[[ServerInTrio], Awaitable[None]], **how: Any) -> None
 
 
 async def alter(client: TrioClient, key: str, value: float | None, *, entity_type: str = "user") -> None:
-    """The default of users, or of client ids."""
+    """Sets the default of users, or of client ids."""
     entity = [AlterClientQuotasRequestEntityData(entity_type, None)]
     op = OpData(key, value or 0.0, remove=value is None)
     answer = await client.call(AlterClientQuotasRequest([AlterClientQuotasRequestEntryData(entity, [op])]), 1)
@@ -50,27 +50,27 @@ async def alter(client: TrioClient, key: str, value: float | None, *, entity_typ
 
 
 class SessionClock(TrioClock):
-    """Sessions get their ids from the first bytes of these."""
+    """A clock with reversed ids, as sessions get theirs from the first bytes."""
 
     def uuid(self) -> bytes:
         return super().uuid()[::-1]
 
 
 def took_percent(kwire: ServerInTrio, percent: float) -> None:
-    """From now on each request takes the event loop for so long."""
+    """Makes each request take the event loop for so long from now on."""
     steps = count(step=int(percent * 10_000_000))
     kwire.broker.client_quotas.running_ns = lambda: next(steps)
 
 
 async def unthrottled(consumer: TrioClient, request: Callable[[], FetchRequest]) -> Any:
-    """The answer that the consumer gets in the end. As Kafka's, a rate counts as over ten samples from the first on."""
+    """Fetches until it is not throttled. As Kafka's, a rate counts as over ten samples from the first on."""
     while (answer := await consumer.call(request(), 12)).throttle_time_ms:
         assert answer.responses == []
     return answer
 
 
 async def paused_s(client: TrioClient) -> float:
-    """How long it takes until the next request is answered."""
+    """Returns how long it takes until the next request is answered."""
     began = trio.current_time()
     await client.call(list_end(), 6)
     return trio.current_time() - began

@@ -30,7 +30,7 @@ AUTHENTICATION_TIMEOUT_S = 30
 
 
 def secure(kwire: ServerInTrio, settings: TlsSettings | None = None) -> None:
-    """From now on the server's only listener has TLS."""
+    """Gives TLS to the server's only listener."""
     context = server_context(settings or server_settings())
     security = ListenerSecurity(lambda sock: TlsTransport(sock, context))
     kwire.server.securities = {"PLAINTEXT": security}
@@ -106,7 +106,7 @@ def test_a_client_that_is_killed_while_its_reply_is_being_sent_leaves_nothing_be
 
 
 def first_words() -> bytes:
-    """A ClientHello."""
+    """Returns a ClientHello."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     with pytest.raises(ssl.SSLWantReadError):
         CONTEXT.wrap_bio(incoming, outgoing, server_hostname=HOST).do_handshake()

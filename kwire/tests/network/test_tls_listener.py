@@ -1,4 +1,4 @@
-"""How the certificate of a listener changes: by other settings, and by files that are others than before."""
+"""Changes of a listener's certificate: by other settings, and by files that are others than before."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Scene:
     time: Time
 
     def certificate(self) -> bytes:
-        """What a new connection is shown, in DER."""
+        """Returns the certificate that a new connection gets, in DER."""
         near, far = socket.socketpair()
         near.setblocking(False)
         far.setblocking(False)

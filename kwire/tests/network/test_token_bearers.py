@@ -47,7 +47,7 @@ class IssuersClock(TrioClock):
 def with_oauth_server(
     scenario: Callable[[ServerInTrio], Awaitable[None]], url: str, settings: Iterable[str] = ()
 ) -> None:
-    """At the time for which tokens of `issuer` are made."""
+    """Runs it at the time for which tokens of `issuer` are made."""
     with_server(
         scenario,
         settings=[*settings_for(url), *settings],

@@ -1,4 +1,4 @@
-"""Clients with delegation tokens: a user has one made, its jobs log in with that, until it expires."""
+"""Clients with delegation tokens: a user creates one, and its jobs log in with it until it expires."""
 
 from __future__ import annotations
 

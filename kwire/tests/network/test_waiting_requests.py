@@ -1,4 +1,4 @@
-"""Requests that wait: what they hold up (their connection), what not (all else), and what they leave behind."""
+"""Requests that wait: they hold up their connection and nothing else; what they leave behind."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class MovingClock(SystemClock):
 
 
 def broker_with(partitions: int, disk: MemoryDisk) -> Broker:
-    """Each partition has a record in a segment that is full."""
+    """Opens a broker whose partitions each have a record in a full segment."""
     broker = Broker.open(load_config(), disk, MovingClock())
     at_once(broker.metadata.change(create_topics, CreateTopicsRequest([CreatableTopic("t", partitions, 1)], 1000)))
     for partition in broker.partitions:
@@ -111,7 +111,7 @@ def test_a_round_of_retention_lets_others_have_their_turn() -> None:
             nursery.cancel_scope.cancel()
 
     class Hurrying(trio.abc.Clock):
-        """A turn is over whenever it is asked."""
+        """A clock by which every turn is over."""
 
         now = 0.0
 

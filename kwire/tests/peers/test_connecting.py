@@ -1,4 +1,4 @@
-"""How brokers connect to each other, with and without TLS. Clients, whose threads block, are told the same failures."""
+"""Connections between brokers, with and without TLS. Clients, whose threads block, get the same errors."""
 
 from __future__ import annotations
 

@@ -41,19 +41,19 @@ TIMEOUT_S = 5.0
 
 @attrs.define(eq=False)
 class Scene:
-    """`peers` ask the fake brokers; a broker's address is its host and its number."""
+    """Fake brokers and the `peers` that send to them; a broker's address is its host and its number."""
 
     peers: Peers
     brokers: FakeBrokers
     connections: AsyncScene
     addresses: dict[int, Address]
 
-    def ask(self, node_id: int = 1, *, timeout_s: float = TIMEOUT_S) -> Future[Outcome[Any]]:
+    def request(self, node_id: int = 1, *, timeout_s: float = TIMEOUT_S) -> Future[Outcome[Any]]:
         return self.peers.send(node_id, MetadataRequest(), timeout_s=timeout_s)
 
     async def answer(self, node_id: int = 1, *, timeout_s: float = TIMEOUT_S) -> Any:
-        """Raises the error that came instead."""
-        future = self.ask(node_id, timeout_s=timeout_s)
+        """Returns the answer, or raises the error that came instead."""
+        future = self.request(node_id, timeout_s=timeout_s)
         return (await value(future)).unwrap()
 
     async def error(self, node_id: int = 1, *, timeout_s: float = TIMEOUT_S) -> ClientError:
@@ -62,7 +62,7 @@ class Scene:
         return failed.value
 
     async def assert_hung_up(self) -> None:
-        """The first connection is closed, on which the broker closes its side."""
+        """Checks that the first connection is closed, on which the broker closes its side."""
         await wait_all_tasks_blocked()
         with pytest.raises(trio.ClosedResourceError):
             await self.connections.peers[0].send_all(b".")
@@ -101,7 +101,7 @@ def run(scenario: Callable[[Scene], Awaitable[None]], *, max_idle_ms: int = int(
 
 def test_requests_to_a_broker_share_one_connection_and_each_gets_its_own_response() -> None:
     async def scenario(scene: Scene) -> None:
-        futures = [scene.ask(node_id) for node_id in (1, 2, 1, 1)]
+        futures = [scene.request(node_id) for node_id in (1, 2, 1, 1)]
         for future in futures:
             assert isinstance((await value(future)).unwrap(), MetadataResponse)
         assert scene.brokers.receivers_of(MetadataRequest).count(1) == 3
@@ -167,7 +167,7 @@ def test_a_connection_to_a_former_address_is_closed_and_what_was_asked_there_fai
     async def scenario(scene: Scene) -> None:
         await scene.answer()
         scene.connections.delay = lambda: 1
-        future = scene.ask()
+        future = scene.request()
         await wait_all_tasks_blocked()
         scene.move(1, (HOST, 2))
         with pytest.raises(ConnectionFailed):
@@ -269,7 +269,7 @@ def test_the_time_to_connect_counts() -> None:
     async def scenario(scene: Scene) -> None:
         scene.connections.delay = lambda: 100
         with takes(1):
-            futures = [scene.ask(timeout_s=1), scene.ask(timeout_s=1)]
+            futures = [scene.request(timeout_s=1), scene.request(timeout_s=1)]
             for future in futures:
                 with pytest.raises(ConnectionFailed, match="within 1 s"):
                     (await value(future)).unwrap()
@@ -279,7 +279,7 @@ def test_the_time_to_connect_counts() -> None:
 
 def test_requests_that_are_not_answered_are_bounded_for_each_broker() -> None:
     async def scenario(scene: Scene) -> None:
-        futures = [scene.ask() for _ in range(MAX_IN_FLIGHT)]
+        futures = [scene.request() for _ in range(MAX_IN_FLIGHT)]
         assert isinstance(await scene.error(), TooManyRequests)
         await scene.answer(2)
         for future in futures:
@@ -345,7 +345,7 @@ def test_a_fenced_broker_has_no_address() -> None:
 
 
 def test_a_broker_knows_all_connections_that_it_makes_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who cuts it off, in a test, must not miss one."""
+    """A test that disconnects it must not miss one."""
     made: list[Peers] = []
     follow = Peers.follow
 

@@ -1,4 +1,4 @@
-"""Where a range begins or ends, as a person writes it."""
+"""The bounds of a range, as a person writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers refuse, as a job's errors: which of them a job waits for, tries again, or tells a person."""
+"""Refusals by brokers, as a job's errors: those it waits for, those it retries, and those it reports."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def planned(*arguments: str) -> list[dict[str, Any]]:
 
 
 def refused(*arguments: str) -> str:
-    """The one line that says why."""
+    """Returns the error's only line."""
     done = table(*arguments)
     assert done.exit_code == 2, done.output
     assert isinstance(done.exception, SystemExit)

@@ -1,4 +1,4 @@
-"""A job's life, with runs that are none, on a clock that only waiting moves."""
+"""The life of a job, with fake runs, on a clock that only waiting moves."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class FakeRun:
 def ends(
     after_s: float = 1.0, error: Exception | None = None, *, failure: Exception | None = None, commits: bool = False
 ) -> Callable[[FakeRun], None]:
-    """A query that is over after a while."""
+    """Makes a query that is over after a while."""
 
     def begun(run: FakeRun) -> None:
         def end() -> None:

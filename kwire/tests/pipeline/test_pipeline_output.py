@@ -1,4 +1,4 @@
-"""What the commands of `kwire pipeline` print of plans and results, for programs and for people. No Spark starts."""
+"""The output of `kwire pipeline` on plans and results, for programs and for people. No Spark starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan as a value: what it lets pass, what it is made into, and what it shows."""
+"""A plan as a value: the input that it accepts, the values made from it, and its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a table is, as JSON and back, and where the next job starts."""
+"""The position of a table, as JSON and back, and the start of the next job."""
 
 from __future__ import annotations
 

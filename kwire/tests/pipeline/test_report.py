@@ -1,4 +1,4 @@
-"""How a job tells what it does: lines of JSON, bars, and Prometheus' metrics over HTTP."""
+"""The reports of a job: lines of JSON, bars, and Prometheus' metrics over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked before a Spark session is: a Java that it runs on, and the session's settings."""
+"""Checks before a Spark session starts: the Java that it runs on, and the session's settings."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeJava:
     return put
 
 
-def java_says(version: str) -> str:
+def java_of(version: str) -> str:
     return f"echo '    java.specification.version = {version}' >&2; echo '    java.vendor = somebody' >&2"
 
 
 @pytest.mark.parametrize("version", ["17", "21", "23"])
 def test_a_java_that_spark_runs_on_will_do(fake_java: FakeJava, version: str) -> None:
-    fake_java(java_says(version))
+    fake_java(java_of(version))
     check_java()
 
 
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        (java_says("11"), "is Java 11: Spark needs Java 17 to 23"),
-        (java_says("1.8"), "is Java 8: Spark needs Java 17 to 23"),
-        (java_says("24"), "is Java 24: Spark needs Java 17 to 23"),
+        (java_of("11"), "is Java 11: Spark needs Java 17 to 23"),
+        (java_of("1.8"), "is Java 8: Spark needs Java 17 to 23"),
+        (java_of("24"), "is Java 24: Spark needs Java 17 to 23"),
         ("echo nonsense >&2", "is of no version that it tells"),
         ("exit 1", "does not run"),
         ("kill -9 $$", "does not run"),
@@ -64,7 +64,7 @@ def test_another_java_is_one_line_that_names_it(fake_java: FakeJava, script: str
 
 
 def test_no_java_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_java: FakeJava) -> None:
-    program = fake_java(java_says("17"))
+    program = fake_java(java_of("17"))
     program.chmod(0o644)
     with pytest.raises(PipelineError, match="java not found: Spark needs Java 17 to 23"):
         check_java()

@@ -1,4 +1,4 @@
-"""Where a table stands and where its job would start, as pyiceberg reads it."""
+"""The position of a table and the start of its job, as pyiceberg reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where tables are: folders and catalogs, in Spark's words and in pyiceberg's."""
+"""The places of tables: folders and catalogs, in Spark's words and in pyiceberg's."""
 
 from __future__ import annotations
 

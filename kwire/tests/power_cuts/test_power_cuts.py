@@ -140,7 +140,7 @@ MUTANTS = [
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    """Each of thousands of recoveries would have its line."""
+    """Turns logging off: each of thousands of recoveries would have its line."""
     caplog.set_level(logging.CRITICAL, "kwire")
 
 

@@ -1,4 +1,4 @@
-"""What clients have taken, and what is remembered of that."""
+"""The usage of clients, and what is remembered of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OF_ALICE = (("user", "alice"),)
 
 
 def quotas(**values: float) -> ClientQuotas:
-    """Of alice."""
+    """Makes the quotas of alice."""
     made = ClientQuotas(Window.of(11, 1), Window.of(11, 1), lambda: 0)
     made.follow({OF_ALICE: values})
     return made

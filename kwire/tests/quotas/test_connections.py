@@ -1,4 +1,4 @@
-"""How many connections there may be, and how fast they may come."""
+"""The limits on the number of connections and on their rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which quota is for whom: eight steps, and who shares it."""
+"""The choice of a client's quota: eight steps, and the clients that share it."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def broker() -> Iterator[Broker]:
 
 
 def append(partition: Partition, count: int) -> None:
-    """As a client or a leader would."""
+    """Appends as a client or a leader would."""
     records = [Record(delta, 0, None, b"x") for delta in range(count)]
     base = partition.log_end_offset
     batch = memoryview(bytearray(build_batch(records, base_offset=base, leader_epoch=EPOCH)))
@@ -118,8 +118,10 @@ def handled(broker: Broker, offset: int, version: int, rack: str, epoch: int, ma
     return bound(fetch.handle, broker)(request, Context("client", "127.0.0.1", 9092, api_version=version))
 
 
-def asked(broker: Broker, offset: int = 0, *, version: int = 13, rack: str = "", epoch: int = -1) -> PartitionData:
-    """The answer to a fetch that waits for nothing."""
+def fetched_at_once(
+    broker: Broker, offset: int = 0, *, version: int = 13, rack: str = "", epoch: int = -1
+) -> PartitionData:
+    """Returns the answer to a fetch that waits for nothing."""
     response = handled(broker, offset, version, rack, epoch, 0)
     assert isinstance(response, FetchResponse)
     answer: PartitionData = response.responses[0].partitions[0]
@@ -155,7 +157,7 @@ def test_a_leader_sends_a_consumer_to_the_follower_in_its_rack_at_once_and_witho
 )
 def test_a_leader_keeps_the_consumers_that_nobody_is_closer_to(broker: Broker, rack: str, version: int) -> None:
     lead_with_follower(broker)
-    answer = asked(broker, rack=rack, version=version)
+    answer = fetched_at_once(broker, rack=rack, version=version)
     assert (answer.error_code, answer.preferred_read_replica) == (0, -1)
     assert answer.records
 
@@ -170,15 +172,15 @@ def test_a_broker_that_is_fenced_or_elsewhere_or_out_of_reach_is_not_preferred(
     lead_with_follower(broker)
     brokers = broker.metadata.image.brokers
     brokers[SECOND] = attrs.evolve(brokers[SECOND], **change)
-    assert asked(broker, rack="there").preferred_read_replica == -1
+    assert fetched_at_once(broker, rack="there").preferred_read_replica == -1
     del brokers[SECOND]
-    assert asked(broker, rack="there").preferred_read_replica == -1
+    assert fetched_at_once(broker, rack="there").preferred_read_replica == -1
 
 
 def test_without_a_selector_all_consumers_stay_with_the_leader() -> None:
     broker = opened()
     lead_with_follower(broker)
-    answer = asked(broker, rack="there")
+    answer = fetched_at_once(broker, rack="there")
     assert answer.preferred_read_replica == -1
     assert answer.records
     broker.close()
@@ -223,7 +225,7 @@ def follow(broker: Broker, *, high_watermark: int, end_offset: int = 8, start_of
 
 def test_a_follower_serves_consumers_up_to_its_own_high_watermark(broker: Broker) -> None:
     partition = follow(broker, high_watermark=4)
-    answer = asked(broker)
+    answer = fetched_at_once(broker)
     assert answer.error_code == 0
     assert (answer.high_watermark, answer.last_stable_offset, answer.preferred_read_replica) == (4, 4, -1)
     assert answer.records.size == partition.log.size_in_bytes // 2  # type: ignore[union-attr]
@@ -231,22 +233,22 @@ def test_a_follower_serves_consumers_up_to_its_own_high_watermark(broker: Broker
 
 def test_a_follower_sends_no_consumer_to_another_replica(broker: Broker) -> None:
     follow(broker, high_watermark=4)
-    assert asked(broker, rack="there").preferred_read_replica == -1
+    assert fetched_at_once(broker, rack="there").preferred_read_replica == -1
 
 
 def test_a_follower_does_not_serve_consumers_that_know_of_no_closest_replica(broker: Broker) -> None:
     follow(broker, high_watermark=4)
     for version in range(4, 11):
         with naming(f"v{version}"):
-            assert asked(broker, version=version).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert fetched_at_once(broker, version=version).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_between_high_watermark_and_end_a_follower_has_nothing_and_beyond_it_is_out_of_range(broker: Broker) -> None:
     follow(broker, high_watermark=4, start_offset=2)
     for offset in range(4, 9):
-        assert (asked(broker, offset).error_code, asked(broker, offset).records) == (0, b"")
+        assert (fetched_at_once(broker, offset).error_code, fetched_at_once(broker, offset).records) == (0, b"")
     for offset in (1, 9):
-        assert asked(broker, offset).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert fetched_at_once(broker, offset).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 @pytest.mark.parametrize(
@@ -255,7 +257,7 @@ def test_between_high_watermark_and_end_a_follower_has_nothing_and_beyond_it_is_
 )
 def test_a_follower_checks_the_leader_epoch_of_a_consumer(broker: Broker, epoch: int, code: ErrorCode) -> None:
     follow(broker, high_watermark=4)
-    assert asked(broker, epoch=epoch).error_code == code
+    assert fetched_at_once(broker, epoch=epoch).error_code == code
 
 
 def parked(broker: Broker, offset: int) -> tuple[Coroutine[Future[Any], None, FetchResponse], Future[Any]]:

@@ -1,4 +1,4 @@
-"""A fetch that waits: what it has to do with the clock, and when it reads again."""
+"""A fetch that waits: its use of the clock, and when it reads again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a partition's flush.messages and flush.ms ask for, hold back, and let go; the flushes are run by hand."""
+"""The flush.messages and flush.ms of a partition: flushes, which are run by hand, and answers held back for them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EACH_SECOND = LogConfig(flush_ms=1000)
 
 @attrs.define(eq=False)
 class Driver:
-    """Notes what it is asked for."""
+    """Records the calls that it receives."""
 
     soon: int = 0
     delays_ms: list[int] = attrs.field(factory=list)
@@ -67,19 +67,19 @@ class Scene:
         self.gate.finish(flush)
 
     def durable_end(self) -> int:
-        """Where the log ends after a power cut."""
+        """Returns where the log ends after a power cut."""
         return Log.open(self.disk.crash(), "t-0", EACH, now_ms=0, clean_shutdown=False).log_end_offset
 
 
-def told(future: Future[KafkaError | None]) -> object:
-    """What the future was set to; "held" while it is not."""
+def value_or_held(future: Future[KafkaError | None]) -> object:
+    """Returns the future's value; "held" while it has none."""
     return value_of(future) if future.is_set else "held"
 
 
 def test_without_a_policy_nothing_is_held_and_nothing_asked_for() -> None:
     scene = Scene(LogConfig())
     futures = [scene.appended() for _ in range(3)]
-    assert [told(future) for future in futures] == [None] * 3
+    assert [value_or_held(future) for future in futures] == [None] * 3
     assert scene.partition.high_watermark == 3
     assert (scene.driver.soon, scene.driver.delays_ms) == (0, [])
 
@@ -87,13 +87,13 @@ def test_without_a_policy_nothing_is_held_and_nothing_asked_for() -> None:
 def test_an_append_is_neither_acknowledged_nor_readable_before_it_is_durable() -> None:
     scene = Scene(EACH)
     future = scene.appended(2)
-    assert told(future) == "held"
+    assert value_or_held(future) == "held"
     assert (scene.partition.high_watermark, scene.partition.log_end_offset) == (0, 2)
     bound = scene.partition.high_watermark
     assert at_hand(scene.partition.read(0, max_bytes=1000, max_offset=bound, min_one_batch=True)).size == 0
     assert scene.driver.soon == 1
     scene.flush()
-    assert told(future) is None
+    assert value_or_held(future) is None
     assert scene.partition.high_watermark == 2
     assert scene.durable_end() == 2
 
@@ -106,25 +106,25 @@ def test_what_is_appended_during_a_flush_shares_the_next_one() -> None:
     flush.run()
     asked = scene.driver.soon
     scene.gate.finish(flush)
-    assert told(first) is None
-    assert [told(future) for future in others] == ["held"] * 5
+    assert value_or_held(first) is None
+    assert [value_or_held(future) for future in others] == ["held"] * 5
     assert scene.partition.high_watermark == 1
     assert scene.driver.soon == asked + 1
     scene.flush()
-    assert [told(future) for future in others] == [None] * 5
+    assert [value_or_held(future) for future in others] == [None] * 5
     assert scene.partition.high_watermark == 6
 
 
 def test_only_the_append_that_reaches_flush_messages_waits() -> None:
     scene = Scene(FIVE)
     early = scene.appended(4)
-    assert told(early) is None
+    assert value_or_held(early) is None
     assert (scene.partition.high_watermark, scene.driver.soon) == (4, 0)
     late = scene.appended(1)
-    assert told(late) == "held"
+    assert value_or_held(late) == "held"
     assert (scene.partition.high_watermark, scene.driver.soon) == (4, 1)
     scene.flush()
-    assert told(late) is None
+    assert value_or_held(late) is None
     assert scene.partition.high_watermark == 5
 
 
@@ -133,11 +133,11 @@ def test_fewer_than_flush_messages_behind_a_flush_are_let_go_with_it() -> None:
     reached = scene.appended(5)
     flush = scene.gate.begin()
     behind = scene.appended(4)
-    assert told(behind) == "held"
+    assert value_or_held(behind) == "held"
     flush.run()
     asked = scene.driver.soon
     scene.gate.finish(flush)
-    assert (told(reached), told(behind)) == (None, None)
+    assert (value_or_held(reached), value_or_held(behind)) == (None, None)
     assert scene.partition.high_watermark == 9
     assert scene.driver.soon == asked
 
@@ -145,7 +145,7 @@ def test_fewer_than_flush_messages_behind_a_flush_are_let_go_with_it() -> None:
 def test_the_first_unflushed_record_starts_the_clock_of_flush_ms_once() -> None:
     scene = Scene(EACH_SECOND)
     futures = [scene.appended() for _ in range(3)]
-    assert [told(future) for future in futures] == [None] * 3
+    assert [value_or_held(future) for future in futures] == [None] * 3
     assert scene.partition.high_watermark == 3
     assert scene.driver.delays_ms == [1000]
     scene.flush()
@@ -168,10 +168,10 @@ def test_a_record_that_comes_during_a_flush_has_a_clock_of_its_own() -> None:
 
 def test_flush_messages_and_flush_ms_hold_together() -> None:
     scene = Scene(LogConfig(flush_messages=3, flush_ms=1000))
-    assert told(scene.appended()) is None
+    assert value_or_held(scene.appended()) is None
     assert (scene.driver.soon, scene.driver.delays_ms) == (0, [1000])
-    assert told(scene.appended()) is None
-    assert told(scene.appended()) == "held"
+    assert value_or_held(scene.appended()) is None
+    assert value_or_held(scene.appended()) == "held"
     assert (scene.driver.soon, scene.driver.delays_ms) == (1, [1000])
 
 
@@ -179,7 +179,7 @@ def test_a_full_segment_is_flushed_and_nobody_waits_for_it() -> None:
     scene = Scene(LogConfig(segment_bytes=300))
     futures = [scene.appended() for _ in range(5)]
     assert len(log_files(scene.partition).segments) == 2
-    assert [told(future) for future in futures] == [None] * 5
+    assert [value_or_held(future) for future in futures] == [None] * 5
     assert scene.driver.soon == 1
     scene.flush()
     assert scene.partition.log.recovery_point == 5
@@ -190,13 +190,13 @@ def test_a_flush_that_failed_is_told_and_what_it_held_stays_held_until_one_succe
     first = scene.appended()
     error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no room")
     scene.gate.fail(error)
-    assert told(first) is error
+    assert value_or_held(first) is error
     assert scene.partition.high_watermark == 0
     second = scene.appended()
-    assert told(second) == "held"
+    assert value_or_held(second) == "held"
     assert scene.partition.high_watermark == 0
     scene.flush()
-    assert told(second) is None
+    assert value_or_held(second) is None
     assert scene.partition.high_watermark == 2
 
 
@@ -212,7 +212,7 @@ def test_who_waits_for_a_partition_that_is_deleted_is_told() -> None:
     scene = Scene(EACH)
     future = scene.appended()
     scene.partition.close()
-    error = told(future)
+    error = value_or_held(future)
     assert isinstance(error, KafkaError)
     assert error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -221,20 +221,20 @@ def test_who_waits_for_a_partition_whose_folder_goes_offline_is_told() -> None:
     scene = Scene(EACH)
     future = scene.appended()
     scene.partition.take_offline()
-    error = told(future)
+    error = value_or_held(future)
     assert isinstance(error, KafkaError)
     assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
-    late = told(acknowledgement(scene.partition, 0))
+    late = value_or_held(acknowledgement(scene.partition, 0))
     assert isinstance(late, KafkaError)
     assert late.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_a_policy_that_is_set_later_holds_from_the_next_append_on() -> None:
     scene = Scene(LogConfig())
-    assert told(scene.appended()) is None
+    assert value_or_held(scene.appended()) is None
     scene.partition.configure(TopicRules(), EACH)
     future = scene.appended()
-    assert told(future) == "held"
+    assert value_or_held(future) == "held"
     assert scene.partition.high_watermark == 1
     scene.flush()
     assert scene.durable_end() == 2
@@ -248,5 +248,5 @@ def test_a_policy_that_is_taken_back_lets_go_with_the_flush_that_is_asked_for() 
     behind = scene.appended()
     flush.run()
     scene.gate.finish(flush)
-    assert (told(future), told(behind)) == (None, None)
+    assert (value_or_held(future), value_or_held(behind)) == (None, None)
     assert scene.partition.high_watermark == 2

@@ -1,4 +1,4 @@
-"""What flush.messages means to clients: when they are answered and what they may read, on a slow disk."""
+"""The effect of flush.messages on clients: when they get responses and what they may read, on a slow disk."""
 
 from __future__ import annotations
 

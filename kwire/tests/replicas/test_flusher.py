@@ -1,4 +1,4 @@
-"""Flushes in worker threads: what runs when, what shares an fsync, and what a disk that fails makes of it."""
+"""Flushes in worker threads: their order, shared fsyncs, and the effect of a disk that fails."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def append(partition: Partition) -> Future[KafkaError | None]:
     return acknowledgement(partition, result.last_offset)
 
 
-async def told(future: Future[KafkaError | None]) -> KafkaError | None:
-    """What the future is set to, once it is."""
+async def value_when_set(future: Future[KafkaError | None]) -> KafkaError | None:
+    """Waits until the future is set, and returns its value."""
     if not future.is_set:
         event = trio.Event()
         future.when_set(event.set)
@@ -77,11 +77,11 @@ def test_all_that_is_appended_during_one_fsync_shares_the_next() -> None:
         others = [append(partition) for _ in range(50)]
         assert not first.is_set
         scene.disk.let_sync_end()
-        assert await told(first) is None
+        assert await value_when_set(first) is None
         await trio.to_thread.run_sync(scene.disk.wait_for_sync)
         assert not any(future.is_set for future in others)
         scene.disk.let_sync_end()
-        assert [await told(future) for future in others] == [None] * 50
+        assert [await value_when_set(future) for future in others] == [None] * 50
         assert len(scene.disk.syncs) == 2
         assert partition.high_watermark == 51
 
@@ -96,7 +96,7 @@ def test_the_loop_goes_on_and_other_logs_are_flushed_while_one_fsync_takes_its_t
         assert not any(future.is_set for future in futures)
         for _ in futures:
             scene.disk.let_sync_end()
-        assert [await told(future) for future in futures] == [None] * 3
+        assert [await value_when_set(future) for future in futures] == [None] * 3
 
     run(scenario)
 
@@ -115,7 +115,7 @@ def test_a_flush_that_waits_for_its_turn_has_not_begun_and_so_holds_no_files() -
         scene.disk.holds = False
         for _ in range(FLUSH_THREADS):
             scene.disk.let_sync_end()
-        assert [await told(future) for future in futures] == [None] * 5
+        assert [await value_when_set(future) for future in futures] == [None] * 5
         assert len(scene.disk.syncs) == len(partitions)
 
     run(scenario)
@@ -147,7 +147,7 @@ def test_a_failed_fsync_is_told_to_all_who_waited_and_is_never_tried_again() -> 
         second = append(partition)
         scene.disk.let_sync_end()
         for future in (first, second):
-            error = await told(future)
+            error = await value_when_set(future)
             assert error is not None
             assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
             assert "Input/output error" in str(error.message)
@@ -168,7 +168,7 @@ def test_flush_ms_flushes_what_nobody_waits_for() -> None:
     async def scenario(scene: Scene) -> None:
         scene.disk.holds = False
         partition = scene.partition(config=LogConfig(flush_ms=5000))
-        assert await told(append(partition)) is None
+        assert await value_when_set(append(partition)) is None
         await trio.sleep(4.9)
         assert scene.disk.syncs == []
         await trio.sleep(0.2)
@@ -183,8 +183,8 @@ def test_a_clock_that_finds_everything_flushed_does_not_go_on() -> None:
     async def scenario(scene: Scene) -> None:
         scene.disk.holds = False
         partition = scene.partition(config=LogConfig(flush_messages=2, flush_ms=5000))
-        assert await told(append(partition)) is None
-        assert await told(append(partition)) is None
+        assert await value_when_set(append(partition)) is None
+        assert await value_when_set(append(partition)) is None
         assert len(scene.disk.syncs) == 1
         await trio.sleep(3600)
         assert len(scene.disk.syncs) == 1
@@ -207,7 +207,7 @@ def test_what_fails_before_the_fsync_is_tried_again_until_it_succeeds(caplog: py
             before(operation, path)
 
         scene.disk.before_operation = no_room
-        error = await told(append(partition))
+        error = await value_when_set(append(partition))
         assert error is not None
         assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
         assert partition.high_watermark == 0
@@ -218,7 +218,7 @@ def test_what_fails_before_the_fsync_is_tried_again_until_it_succeeds(caplog: py
         await trio.sleep(RETRY_MS / 1000 + 0.1)
         await _until(lambda: partition.high_watermark == 1)
         assert scene.failed == []
-        assert await told(append(partition)) is None
+        assert await value_when_set(append(partition)) is None
 
     run(scenario, clock=MockClock(autojump_threshold=0.01))
     told_of = [record.message for record in caplog.records if "cannot flush" in record.message]
@@ -236,7 +236,7 @@ def test_a_topic_may_be_deleted_while_it_is_flushed() -> None:
         log_files(partition).close(clean=False)
         scene.disk.rename("t-0", "t-0.gone-delete")
         scene.disk.let_sync_end()
-        error = await told(future)
+        error = await value_when_set(future)
         assert error is not None
         assert error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         await wait_all_tasks_blocked()
@@ -253,7 +253,7 @@ def test_timers_of_a_busy_partition_do_not_pile_up() -> None:
         scene.disk.holds = False
         partition = scene.partition(config=LogConfig(flush_messages=2, flush_ms=3_600_000))
         for _ in range(100):
-            assert await told(append(partition)) is None
+            assert await value_when_set(append(partition)) is None
         await wait_all_tasks_blocked()
         assert len(scene.flusher._later) == 1
 
@@ -261,7 +261,7 @@ def test_timers_of_a_busy_partition_do_not_pile_up() -> None:
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    """A flush is in a worker thread; its end is a matter of real time, which the mock clock does not know."""
+    """Waits in real time: a flush is in a worker thread, and the mock clock does not measure its end."""
     while not condition():
         await trio.to_thread.run_sync(threading.Event().wait, 0.001)
 
@@ -279,7 +279,7 @@ def test_a_flush_that_somebody_waits_for_begins_when_the_one_under_way_has_ended
             scene.disk.holds = False
             scene.disk.let_sync_end()
         assert partition.log.recovery_point == 2
-        assert await told(last) is None
+        assert await value_when_set(last) is None
 
     run(scenario)
 
@@ -298,6 +298,6 @@ def test_what_is_asked_for_while_somebody_waits_for_a_flush_is_flushed_after_it(
             later = append(partition)
             scene.disk.holds = False
             scene.disk.let_sync_end()
-        assert await told(later) is None
+        assert await value_when_set(later) is None
 
     run(scenario)

@@ -1,4 +1,4 @@
-"""What clients are told of a partition that another node leads (KIP-951), in every version, without a socket."""
+"""Responses about a partition that another node leads (KIP-951), in every version, without a socket."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def broker() -> Iterator[Broker]:
 
 
 def answered(response: Any, version: int) -> Any:
-    """What a handler answers without waiting, after a trip over the wire."""
+    """Returns the response as a client reads it; its handler must not wait."""
     assert not isinstance(response, Coroutine), "an answer with an error does not wait"
     writer = Writer()
     response.write(writer, version)

@@ -39,7 +39,7 @@ TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 
 @pytest.fixture
 def transactions(monkeypatch: pytest.MonkeyPatch) -> FakeTransactions:
-    """The coordinators of every broker that is started: they agree to all that is asked, and forget it."""
+    """The coordinators of every broker that is started: they agree to every request, and forget it."""
     fake = FakeTransactions()
 
     def opened(config: ServerConfig, disk: Disk, clock: Any, listeners: Any) -> brokers.Broker:
@@ -52,7 +52,7 @@ def transactions(monkeypatch: pytest.MonkeyPatch) -> FakeTransactions:
 
 @pytest.fixture
 def client(transactions: FakeTransactions) -> Iterator[RawClient]:
-    """Of a broker with topic `t` of two partitions."""
+    """Makes a client of a broker with topic `t` of two partitions."""
     with Broker() as broker, RawClient(broker.address) as client:
         client.call(CreateTopicsRequest([CreatableTopic("t", 2, 1)]), 5)
         yield client
@@ -95,7 +95,7 @@ def marker(
 
 
 def written(client: RawClient, *markers: WritableTxnMarker, version: int = 2) -> dict[tuple[int, str, int], int]:
-    """The error codes by producer, topic and partition."""
+    """Returns the error codes by producer, topic and partition."""
     response = client.call(WriteTxnMarkersRequest(list(markers)), version)
     return {
         (result.producer_id, topic.name, partition.partition_index): partition.error_code
@@ -114,7 +114,7 @@ def described(client: RawClient, topic: str = "t", index: int = 0) -> PartitionR
 
 
 def fetched(client: RawClient, offset: int) -> tuple[int, list[tuple[int, int]]]:
-    """How many bytes a reader of committed data gets, and which transactions it has to leave out."""
+    """Returns a committed reader's byte count, and the transactions that it has to leave out."""
     wanted = [FetchTopic("t", partitions=[FetchPartition(0, -1, offset, partition_max_bytes=1 << 20)])]
     request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, isolation_level=READ_COMMITTED, topics=wanted)
     answer = client.call(request, 12).responses[0].partitions[0]
@@ -233,6 +233,7 @@ def test_what_a_connection_sends_behind_a_batch_that_waits_for_its_coordinator_c
     assert [it.responses[0].partition_responses[0].error_code for it in answers] == [0, 0, 0]
 
 
+@pytest.mark.more
 def test_kafkas_own_tool_sees_a_hanging_transaction_and_ends_it(transactions: FakeTransactions) -> None:
     with Broker() as broker, RawClient(broker.address) as client:
         client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 5)

@@ -1,4 +1,4 @@
-"""The partitions of a node: which have a log here, and folders that are as a crash left them."""
+"""The partitions of a node: those with a log here, and folders that are as a crash left them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from testkit.scenes.folder_scene import append
 
 @pytest.mark.parametrize("left", [None, b"", bytes(53)], ids=["missing", "empty", "zeros"])
 def test_a_broker_that_died_while_it_created_a_partition_starts_and_finishes_it(left: bytes | None) -> None:
-    """The folder is there, and what should tell its topic's id is not, or has nothing in it yet."""
+    """The folder is there, and the file with its topic's id is not, or has nothing in it yet."""
     disk = MemoryDisk()
     broker = Broker.open(load_config(), disk, SystemClock())
     at_once(broker.metadata.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))

@@ -1,4 +1,4 @@
-"""What a topic's configuration asks of a produced batch."""
+"""The checks of a produced batch by a topic's configuration."""
 
 from __future__ import annotations
 

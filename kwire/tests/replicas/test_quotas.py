@@ -1,4 +1,4 @@
-"""When throttled replicas have to wait (KIP-73). Pure."""
+"""The waits of throttled replicas (KIP-73). Pure."""
 
 from __future__ import annotations
 

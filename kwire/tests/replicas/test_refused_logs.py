@@ -1,4 +1,4 @@
-"""Partitions that cannot be made or deleted for want of descriptors: their neighbours work, and it is tried again."""
+"""Partitions that cannot be created or deleted for want of descriptors: others work, and it is retried."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOPIC = "t"
 
 
 def refusing(broker: Broker, disk: MemoryDisk, *partitions: int) -> None:
-    """From now on these partitions of the topic get no descriptor."""
+    """Refuses descriptors to these partitions of the topic from now on."""
     folders = tuple(f"{TOPIC}-{index}" for index in partitions)
 
     def refuse(_: str, path: str) -> None:
@@ -41,7 +41,7 @@ def create(broker: Broker, count: int) -> None:
 
 
 def states(broker: Broker) -> list[ErrorCode]:
-    """The error of each partition."""
+    """Returns the error of each partition."""
     found = []
     for index in range(len(broker.metadata.image.topics[TOPIC].partitions)):
         try:

@@ -1,4 +1,4 @@
-"""What a node is to a partition, and what follows from it: who may append, how far the replicas agree, who is told."""
+"""A node's role for a partition, and its effects: who may append, how far replicas agree, and notices."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def leading(*isr: int) -> Partition:
 
 
 def append(partition: Partition, count: int = 1, *, acks: int = 1) -> int:
-    """Returns the last offset."""
+    """Appends, and returns the last offset."""
     batch = memoryview(bytearray(build_batch([Record(delta, 0, None, b"x") for delta in range(count)])))
     return partition.append(batch, read_header(batch), acks=acks, now_ms=0).last_offset
 
@@ -329,7 +329,7 @@ def test_a_follower_reads_to_the_end_of_the_log_and_moves_the_high_watermark_by_
 
 @given(st.lists(st.tuples(st.sampled_from(["append", "fetch", "another session"]), st.integers(0, 1000)), max_size=30))
 def test_who_rests_in_a_session_was_caught_up_when_each_fetch_says_so(steps: list[tuple[str, int]]) -> None:
-    """As if each fetch named the partition, which is what Kafka looks at."""
+    """It counts as if each fetch named the partition, which is what Kafka looks at."""
     named, resting = FollowerState(), FollowerState()
     session, end, now_ms, is_due = LastFetch(), 0, 0, True
     for step, delay_ms in steps:

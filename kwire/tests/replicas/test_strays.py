@@ -1,4 +1,4 @@
-"""Folders of partitions that no topic has: those of deleted topics go, in the end; all others are kept, and told of."""
+"""Folders of partitions that no topic has: those of deleted topics go, in the end; others stay and are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Produce with transactions: when a coordinator is asked, what its answer makes of a batch, and who waits for it."""
+"""Produce with transactions: requests to a coordinator, their effect on a batch, and the waits for it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BEFORE_TV2 = 11
 
 
 class Scene:
-    """A broker in memory with topic `t` of three partitions, and coordinators that are told what to say."""
+    """A broker in memory with topic `t` of three partitions, and coordinators whose answers a test sets."""
 
     def __init__(self) -> None:
         self.broker = Broker.open(load_config(), MemoryDisk(), FakeClock())
@@ -101,7 +101,7 @@ def a_batch(
 
 
 def waits(handling: Any) -> Future[Any]:
-    """What a handler waits for."""
+    """Returns the future that a handler waits for."""
     assert isinstance(handling, Coroutine)
     future = handling.send(None)
     assert isinstance(future, Future)
@@ -109,7 +109,7 @@ def waits(handling: Any) -> Future[Any]:
 
 
 def goes_on(handling: Coroutine[Any, Any, ProduceResponse | None]) -> ProduceResponse | None:
-    """The answer of a handler whose wait is over."""
+    """Returns the answer of a handler whose wait is over."""
     try:
         handling.send(None)
     except StopIteration as ended:

@@ -149,7 +149,7 @@ class Leader:
         return bool(self.sockets) and not self.sock.is_closed
 
     def request(self) -> tuple[RequestHeader, Any]:
-        """The next one that has arrived whole."""
+        """Returns the next request that has arrived whole."""
         (size,) = struct.unpack_from(">i", self.sock.sent)
         frame = bytes(self.sock.sent[4 : 4 + size])
         assert len(frame) == size
@@ -164,7 +164,7 @@ class Leader:
         return header, asked
 
     def send(self, data: bytes, piece: int = 1 << 30) -> None:
-        """Until the follower has taken it, or has hung up."""
+        """Sends until the follower has taken it, or has closed the connection."""
         sock = self.sock
         for start in range(0, len(data), piece):
             sock.arriving += data[start : start + piece]
@@ -177,7 +177,7 @@ class Leader:
         self.send(reply(header, ApiVersionsResponse(api_keys=served)))
 
     def begin(self) -> tuple[RequestHeader, FetchRequest]:
-        """Up to the first fetch of the connection."""
+        """Runs up to the first fetch of the connection."""
         self.connection.poke()
         self.negotiate()
         return self.fetch()

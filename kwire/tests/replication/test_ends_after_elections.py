@@ -1,4 +1,4 @@
-"""A new leader does not tell an end that is lower than the one that the leader before it has told (KIP-207)."""
+"""A new leader does not return an end that is lower than one that its predecessor returned (KIP-207)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, FAR_FUTURE = -1, -2, -3, 1 << 60
 
 @pytest.fixture
 def world() -> World:
-    """Its new leader has a record that the earlier leader has acknowledged, and does not know that yet."""
+    """A world whose new leader has a record that the old one acknowledged, and lacks that high watermark."""
     world = World()
     world.settle()
     leader = world.registered.leader
@@ -30,8 +30,8 @@ def world() -> World:
     return world
 
 
-def told(world: World, timestamp: int, version: int = 11, replica_id: int = -1) -> tuple[int, int]:
-    """The error and the offset."""
+def listed_offset(world: World, timestamp: int, version: int = 11, replica_id: int = -1) -> tuple[int, int]:
+    """Returns the error and the offset."""
     request = ListOffsetsRequest(replica_id, 0, [ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, -1, timestamp)])])
     broker = world.brokers[world.registered.leader]
     answer = bound(list_offsets.handle, broker)(request, Context("client", "127.0.0.1", 9092, api_version=version))
@@ -41,14 +41,14 @@ def told(world: World, timestamp: int, version: int = 11, replica_id: int = -1) 
 
 @pytest.mark.parametrize("timestamp", [LATEST, MAX_TIMESTAMP, FAR_FUTURE, 0])
 def test_a_client_asks_again_until_the_leader_knows_what_is_committed(world: World, timestamp: int) -> None:
-    assert told(world, timestamp) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
-    assert told(world, LATEST, version=4) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    assert listed_offset(world, timestamp) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+    assert listed_offset(world, LATEST, version=4) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     world.settle()
-    assert told(world, timestamp) == (0, {LATEST: 1, FAR_FUTURE: -1}.get(timestamp, 0))
+    assert listed_offset(world, timestamp) == (0, {LATEST: 1, FAR_FUTURE: -1}.get(timestamp, 0))
 
 
 def test_followers_and_the_beginning_need_not_wait(world: World) -> None:
-    assert told(world, EARLIEST) == (0, 0)
+    assert listed_offset(world, EARLIEST) == (0, 0)
     leader = world.registered.leader
     follower = next(it for it in world.brokers if it != leader)
-    assert told(world, LATEST, replica_id=follower) == (0, 1)
+    assert listed_offset(world, LATEST, replica_id=follower) == (0, 1)

@@ -1,4 +1,4 @@
-"""What a follower does with each answer of a leader, honest or not. Pure: the log is a list."""
+"""The reaction of a follower to each answer of a leader, honest or not. Pure: the log is a list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Followers whose power is cut, whose disk is full or fails, and whose log is of another time."""
+"""Followers whose power is cut, whose disk is full or fails, and whose log is out of date."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FATES = {"nothing unsynced": NOTHING_UNSYNCED, "everything": EVERYTHING}
 
 
 class PowerCut(BaseException):
-    """Now."""
+    """The power is cut now."""
 
 
 def configure(world: World, **values: str) -> None:
@@ -96,7 +96,7 @@ def same_as_the_leader(world: World, node_id: int) -> None:
 
 
 def follow(world: World, node_id: int) -> None:
-    """Until it has what the leader has."""
+    """Follows until it has what the leader has."""
     leader = world.partition(world.registered.leader)
     for _ in range(40):
         world.clock.time_ms += 1000
@@ -107,7 +107,7 @@ def follow(world: World, node_id: int) -> None:
 
 
 def operations_of_a_cut() -> int:
-    """On the disk of node 1, until it has cut its log and followed."""
+    """Counts those on the disk of node 1, until it has cut its log and followed."""
     world, count = with_diverged_log(), [0]
 
     def note(_name: str, _path: str) -> None:
@@ -120,7 +120,7 @@ def operations_of_a_cut() -> int:
 
 
 def cut_at(number: int, fate: Fate) -> World:
-    """The power of node 1 is cut before one of those operations. The node is back."""
+    """Cuts the power of node 1 before one of those operations. The node is back."""
     world, left = with_diverged_log(), [number]
 
     def operate(_name: str, _path: str) -> None:

@@ -1,4 +1,4 @@
-"""Who is in sync: what a leader proposes, what is decided, and what the high watermark counts meanwhile."""
+"""The ISR: a leader's proposals, the decisions, and what the high watermark counts meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions of followers and consumers that read only what has changed: what they still have to notice."""
+"""Sessions of followers and consumers that read only what has changed, and what they must still notice."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_follower_that_rests_is_told_when_it_may_not_fetch_any_more(world: Wor
     assert fetcher is not None
 
     def told() -> list[int]:
-        """The errors in the next answer."""
+        """Returns the errors in the next answer."""
         answer = world.answer(fetcher)
         assert isinstance(answer, FetchResponse)
         fetcher.received(answer, world.clock.now_ms())
@@ -143,7 +143,7 @@ def test_a_follower_that_rests_is_told_when_it_may_not_fetch_any_more(world: Wor
 
 
 class Session:
-    """Of a consumer, which reads from one node."""
+    """A consumer's session, which reads from one node."""
 
     def __init__(self, world: World, node_id: int, offset: int, *, isolation_level: int = 0) -> None:
         self.world, self.node_id, self.isolation_level = world, node_id, isolation_level
@@ -151,9 +151,9 @@ class Session:
         role = world.partition(node_id).role
         wanted = FetchPartition(0, role.leader_epoch, offset, partition_max_bytes=1000)
         self.session_id, self.epoch = 0, 0
-        self.session_id = self._ask([FetchTopic(topic_id=topic_id, partitions=[wanted])]).session_id
+        self.session_id = self._fetch([FetchTopic(topic_id=topic_id, partitions=[wanted])]).session_id
 
-    def _ask(self, topics: list[FetchTopic]) -> FetchResponse:
+    def _fetch(self, topics: list[FetchTopic]) -> FetchResponse:
         request = FetchRequest(
             session_id=self.session_id,
             session_epoch=self.epoch,
@@ -168,9 +168,9 @@ class Session:
         return response
 
     def news(self) -> PartitionData | None:
-        """What the next answer says of the partition."""
-        told = self._ask([]).responses
-        return told[0].partitions[0] if told else None
+        """Returns the partition's data in the next answer."""
+        topics = self._fetch([]).responses
+        return topics[0].partitions[0] if topics else None
 
 
 def deleted(world: World) -> None:

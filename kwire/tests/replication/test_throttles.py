@@ -1,4 +1,4 @@
-"""How fast throttled replicas are copied (KIP-73), in bytes and on the clock of the test."""
+"""The rate at which throttled replicas are copied (KIP-73), in bytes and on the clock of the test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def configure(world: World, node_id: int, kind: int, resource: str, name: str, v
 
 
 def throttle(world: World, side: str, replicas: str | None, rate: int | None = RATE) -> None:
-    """On the leader, which is node 1, or on the follower, node 3."""
+    """Throttles the leader, which is node 1, or the follower, node 3."""
     node_id = 1 if side == LEADER else 3
     limit = None if rate is None else str(rate)
     configure(world, node_id, ConfigResourceType.BROKER, str(node_id), f"{side}.replication.throttled.rate", limit)
@@ -51,7 +51,7 @@ def size(world: World, node_id: int) -> int:
 
 
 def follow(world: World, for_ms: int, until: Callable[[], bool] = lambda: False) -> int:
-    """Nodes 2 and 3 fetch. Returns after how many milliseconds."""
+    """Fetches on nodes 2 and 3. Returns after how many milliseconds."""
     began_ms = world.clock.time_ms
     while world.clock.time_ms - began_ms < for_ms and not until():
         world.clock.time_ms += STEP_MS

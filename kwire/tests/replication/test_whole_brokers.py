@@ -30,7 +30,7 @@ def produce(cluster: LocalCluster, node_id: int, value: bytes) -> int:
 
 
 def produce_to(address: str, index: int, value: bytes = b"v") -> int:
-    """The error code of acks=all."""
+    """Returns the error code of acks=all."""
     data = TopicProduceData("t", partition_data=[PartitionProduceData(index, build_batch([Record(value=value)]))])
     with RawClient(address) as client:
         answer = client.call(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data]), 9)

@@ -1,4 +1,4 @@
-"""How the process's descriptors are shared out."""
+"""The division of the process's descriptors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kwire.runtime.descriptors import LEAST_CONNECTIONS, OTHERS, Budget
 
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """What the system says is the last entry; what is set is appended."""
+    """The limits in force, the last entry being the current one; new limits are appended."""
     told = [(1024, 4096)]
     monkeypatch.setattr(resource, "getrlimit", lambda _which: told[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda _which, limit: told.append(limit))

@@ -32,7 +32,7 @@ SMALL_SEGMENTS = [CreatableTopicConfig("segment.bytes", str(1 << 20)), Creatable
 
 @contextmanager
 def idle_connections(address: str, count: int) -> Iterator[list[socket.socket]]:
-    """Some of them wait to be accepted, as long as this lasts."""
+    """Opens them; some wait to be accepted, as long as this lasts."""
     (to,) = parse_addresses(address)
     with ExitStack() as closed:
         made = []
@@ -45,7 +45,7 @@ def idle_connections(address: str, count: int) -> Iterator[list[socket.socket]]:
 
 
 def one_record(number: int) -> ProduceRequest:
-    """For one of four partitions of `t`, so much later than the one before that it begins a segment."""
+    """Makes a request for one of four partitions of `t`, so much later than the last that it begins a segment."""
     batch = build_batch([Record(0, 10**12 + 1000 * number, None, b"%d" % number)])
     return ProduceRequest(
         None, 1, 1000, [TopicProduceData("t", partition_data=[PartitionProduceData(number % 4, batch)])]
@@ -53,7 +53,7 @@ def one_record(number: int) -> ProduceRequest:
 
 
 def is_served(address: str) -> bool:
-    """Within a second: the system takes long to try again what it dropped when the backlog was full."""
+    """Tries for a second: the system takes long to try again what it dropped when the backlog was full."""
     try:
         with RawClient(address, timeout_s=1.0) as client:
             return bool(client.call(ApiVersionsRequest(), 0).api_keys)

@@ -1,4 +1,4 @@
-"""Futures: how a request waits, seen from both sides, with coroutines driven by hand as their connection would."""
+"""Futures: a request's wait, seen from both sides, with coroutines driven by hand as their connection would."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def outcome_of(parked: ParkedFetch) -> bool:
 
 
 def answer_of(coroutine: Coroutine[Future[Any], None, Any]) -> Any:
-    """What a coroutine that has nothing to wait for any more returns."""
+    """Returns the result of a coroutine that has nothing to wait for any more."""
     with pytest.raises(StopIteration) as answered:
         coroutine.send(None)
     return answered.value.value

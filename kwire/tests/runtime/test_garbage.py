@@ -1,4 +1,4 @@
-"""What the garbage collector, which stops the event loop, is spared."""
+"""Work that the garbage collector, which stops the event loop, is spared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processor as the thread's own loop, with trio as its guest: real time, real sockets, and nobody starves."""
+"""The processor as the thread's own loop, with trio as its guest: real time, real sockets, no starvation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the processor takes for granted of the system's own poll."""
+"""The processor's assumptions about the system's own poll."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task that serves all sockets: real ones, with a clock that goes by only when a test, or nobody, moves."""
+"""The task that serves all sockets: real ones, with a virtual clock that only polls and sleeps move."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testkit.scenes.processor_scene import Pair, Scene, new_pair, with_processor
 
 @pytest.fixture
 def pairs() -> Iterator[list[Pair]]:
-    """More than have their turn at once."""
+    """Makes more pairs than have their turn at once."""
     pairs = [new_pair() for _ in range(3 * EVENTS_PER_TURN)]
     yield pairs
     for pair in pairs:

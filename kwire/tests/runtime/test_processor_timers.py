@@ -1,4 +1,4 @@
-"""The processor's timers: each is called once, at the last time that it was told."""
+"""The processor's timers: each is called once, at the last time that it was set to."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Timers:
         await self.in_a_turn(self[name].stop)
 
     async def in_a_turn(self, step: Callable[[], None]) -> None:
-        """As a connection does: timers are moved in the processor's own turns, never while it sleeps."""
+        """Runs as a connection does: timers are moved in the processor's own turns, never while it sleeps."""
         self.scene.processor.call_soon(step)
         await self.scene.settled()
 
     @property
     def entries(self) -> int:
-        """What the heap holds, obsolete entries included."""
+        """Returns what the heap holds, obsolete entries included."""
         return len(self.scene.processor._timers)
 
 

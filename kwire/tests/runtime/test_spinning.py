@@ -1,4 +1,4 @@
-"""Spinning: when the processor asks again instead of sleeping, and how it learns whether that pays."""
+"""Spinning: when the processor polls again instead of sleeping, and how it learns whether that pays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pair() -> Iterator[Pair]:
 
 
 def learnt(*pauses: str) -> bool:
-    """What is expected after these, `short`, `long` or `in_vain`."""
+    """Returns whether a short pause is expected after these, `short`, `long` or `in_vain`."""
     memory = SpinMemory()
     for pause in pauses:
         getattr(memory, f"was_{pause}")()
@@ -78,7 +78,7 @@ def test_whatever_came_before_two_spins_in_vain_stop_it_and_a_few_short_pauses_s
 
 
 def steps_until(memory: SpinMemory, step: Callable[[], None], *, expected: bool) -> int:
-    """How many steps there are until a short pause is expected, or is not any more."""
+    """Returns how many steps there are until a short pause is expected, or is not any more."""
     steps = 0
     while memory.is_short_expected != expected:
         step()
@@ -90,7 +90,7 @@ def steps_until(memory: SpinMemory, step: Callable[[], None], *, expected: bool)
 
 
 async def exchange(scene: Scene, pair: Pair, *, pause_s: float = 0.0) -> int:
-    """A request, and all that the processor does until it sleeps again; how often it asked for more."""
+    """Sends a request, and waits until the processor sleeps again. Returns how often it polled."""
     await scene.sleep(pause_s)
     polls, answered = scene.poll.polls, len(pair.masks)
     pair.far.send(b"request")

@@ -24,7 +24,7 @@ WAIT_S = 30.0
 
 
 class System:
-    """Starts as many threads as it may."""
+    """A system that starts a limited number of threads."""
 
     def __init__(self, most: int) -> None:
         self.most = most

@@ -1,4 +1,4 @@
-"""A transport with TLS beside its peer: handshakes, bytes both ways, and what is said about peers that fail."""
+"""A transport with TLS beside its peer: handshakes, bytes both ways, and errors about peers that fail."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Pair:
     client: TlsTransport
 
     def shake(self) -> None:
-        """Both, in turns. Raises what either raises."""
+        """Runs both sides, in turns. Raises what either raises."""
         waiting = [self.client, self.server]
         for _ in range(20):
             for transport in list(waiting):
@@ -68,7 +68,7 @@ def pair() -> Iterator[Pair]:
 
 
 def received(transport: TlsTransport, size: int = 1 << 20) -> bytes:
-    """All that is there."""
+    """Returns all that is there."""
     room = memoryview(bytearray(size))
     data = b""
     with suppress(BlockingIOError):
@@ -78,7 +78,7 @@ def received(transport: TlsTransport, size: int = 1 << 20) -> bytes:
 
 
 def refusal(server: TlsSettings, client: TlsSettings) -> str:
-    """What the server says of a client that it does not get along with, or that does not get along with it."""
+    """Returns the server's error about a client with which a handshake fails, on either side."""
     made = new_pair(server, client)
     try:
         for _ in range(10):
@@ -95,8 +95,8 @@ def refusal(server: TlsSettings, client: TlsSettings) -> str:
     raise AssertionError("the handshake does not end")
 
 
-def what_is_said_of(data: bytes) -> str:
-    """What the server says of a peer that sends this instead of a handshake."""
+def error_about(data: bytes) -> str:
+    """Returns the server's error about a peer that sends this instead of a handshake."""
     near, far = socket.socketpair()
     near.setblocking(False)
     transport = TlsTransport(near, server_context(server_settings()))
@@ -182,7 +182,7 @@ def test_a_full_socket_says_so_as_one_without_tls_does(pair: Pair) -> None:
 
 
 class Chatter(ssl.SSLObject):
-    """What a peer says is never data, but for example a request for new keys, which has an answer."""
+    """A TLS object whose peer sends no data, but for example a request for new keys, which has an answer."""
 
     def __init__(self, answers: ssl.MemoryBIO | None = None) -> None:
         self._answers = answers
@@ -300,14 +300,14 @@ def test_a_peer_that_hangs_up_in_the_handshake_is_lost() -> None:
     ],
 )
 def test_peers_that_do_not_speak_tls_are_told_of_in_one_clear_line(data: bytes, says: str) -> None:
-    line = what_is_said_of(data)
+    line = error_about(data)
     assert says in line
     assert "security.protocol=SSL" in line
     assert "\n" not in line
 
 
 def test_garbage_in_the_form_of_tls_is_refused() -> None:
-    assert "handshake failed" in what_is_said_of(b"\x16\x03\x01\x00\x04\xff\xff\xff\xff")
+    assert "handshake failed" in error_about(b"\x16\x03\x01\x00\x04\xff\xff\xff\xff")
 
 
 @pytest.mark.parametrize(

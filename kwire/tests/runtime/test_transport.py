@@ -1,4 +1,4 @@
-"""What a connection owes its client whatever its bytes go through, however they are cut on the way."""
+"""A connection's duties to its client whatever its bytes go through, however they are cut on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What worker threads may touch, and that the tests would notice one that touches more."""
+"""The objects that worker threads may touch, and that tests notice a thread that touches more."""
 
 from __future__ import annotations
 

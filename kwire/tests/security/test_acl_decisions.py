@@ -1,4 +1,4 @@
-"""What the standard authorizer decides: the rules one by one, and against a slow and obvious authorizer."""
+"""The standard authorizer's decisions: the rules one by one, and against a slow and obvious authorizer."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ requesters = st.builds(Requester, st.sampled_from(PRINCIPALS), st.sampled_from(H
 
 
 class Obvious:
-    """Looks at every ACL for every question."""
+    """An authorizer that looks at every ACL for every question."""
 
     def __init__(self, acls: Iterable[Acl], super_users: Iterable[str], *, allows_if_no_acl: bool) -> None:
         self.acls = list(acls)
@@ -310,7 +310,7 @@ class Obvious:
         return any(it.permission == ALLOW and it.operation in enough for it in mine)
 
     def allows_any(self, who: Requester, operation: Operation, kind: ResourceType) -> bool:
-        """Kafka's Authorizer.authorizeByResourceType, step by step."""
+        """Follows Kafka's Authorizer.authorizeByResourceType, step by step."""
         if self.allows(who, operation, kind, "hardcode"):
             return True
         mine = [

@@ -1,6 +1,6 @@
-"""CreateAcls, DescribeAcls and DeleteAcls, and that the broker goes by what they have changed.
+"""CreateAcls, DescribeAcls and DeleteAcls, and the effect of their changes on the broker.
 
-What is refused, and how, was measured at Apache Kafka 4.3.1; compat_tests/test_acls.py asks both.
+What is refused, and how, was measured at Apache Kafka 4.3.1; compat_tests/test_acls.py sends requests to both.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def broker() -> Iterator[Broker]:
     it.close()
 
 
-def ask(broker: Broker, request: Any, requester: Requester = ADMIN, *, version: int | None = None) -> Any:
+def send(broker: Broker, request: Any, requester: Requester = ADMIN, *, version: int | None = None) -> Any:
     api = APIS[request.api_key]
     asked = max(api.versions) if version is None else version
     context = Context("10.0.0.2", "127.0.0.1", 9092, api_key=api.key, api_version=asked, requester=requester)
@@ -60,31 +60,31 @@ def ask(broker: Broker, request: Any, requester: Requester = ADMIN, *, version: 
 
 
 def creation(**other: Any) -> AclCreation:
-    """That alice may read t, unless something else is given."""
+    """Makes an ACL by which alice may read t, unless something else is given."""
     return AclCreation(2, "t", 3, "User:alice", "*", READ, 3).replace(**other)
 
 
 def create(broker: Broker, *creations: AclCreation, requester: Requester = ADMIN) -> list[tuple[int, str | None]]:
-    response = ask(broker, create_acls.CreateAclsRequest(list(creations)), requester)
+    response = send(broker, create_acls.CreateAclsRequest(list(creations)), requester)
     return [(it.error_code, it.error_message) for it in response.results]
 
 
 def delete(broker: Broker, *filters: DeleteAclsFilter, requester: Requester = ADMIN) -> list[Any]:
-    results: list[Any] = ask(broker, delete_acls.DeleteAclsRequest(list(filters)), requester).filter_results
+    results: list[Any] = send(broker, delete_acls.DeleteAclsRequest(list(filters)), requester).filter_results
     return results
 
 
 def wanted(**other: Any) -> DeleteAclsFilter:
-    """A filter of everything, unless something else is given."""
+    """Makes a filter of everything, unless something else is given."""
     return DeleteAclsFilter(ANY, None, ANY, None, None, ANY, ANY).replace(**other)
 
 
 def described(broker: Broker, *, requester: Requester = ADMIN, **other: Any) -> Any:
     everything = describe_acls.DescribeAclsRequest(ANY, None, ANY, None, None, ANY, ANY)
-    return ask(broker, everything.replace(**other), requester)
+    return send(broker, everything.replace(**other), requester)
 
 
-def told(broker: Broker) -> set[tuple[str, str, int]]:
+def listed(broker: Broker) -> set[tuple[str, str, int]]:
     response = described(broker)
     assert response.error_code == 0
     return {(it.resource_name, each.principal, each.operation) for it in response.resources for each in it.acls}
@@ -95,7 +95,7 @@ def test_what_was_created_is_in_force_when_that_is_answered(broker: Broker) -> N
     assert not broker.authorization.authorizer.allows(*may_read)
     assert create(broker, creation()) == [(0, "")]
     assert broker.authorization.authorizer.allows(*may_read)
-    assert told(broker) == {("t", "User:alice", READ)}
+    assert listed(broker) == {("t", "User:alice", READ)}
     [result] = delete(broker, wanted())
     assert (result.error_code, result.error_message) == (0, None)
     [gone] = result.matching_acls
@@ -103,7 +103,7 @@ def test_what_was_created_is_in_force_when_that_is_answered(broker: Broker) -> N
     assert (gone.resource_type, gone.resource_name, gone.pattern_type) == (2, "t", 3)
     assert (gone.principal, gone.host, gone.operation, gone.permission_type) == ("User:alice", "*", READ, 3)
     assert not broker.authorization.authorizer.allows(*may_read)
-    assert told(broker) == set()
+    assert listed(broker) == set()
 
 
 def test_what_exists_is_not_created_again(broker: Broker) -> None:
@@ -129,7 +129,7 @@ def test_an_acl_that_means_nothing_is_refused_alone(broker: Broker, other: dict[
     answers = create(broker, creation(**other), creation(resource_name="fine"))
     assert [code for code, _ in answers] == [E.INVALID_REQUEST, 0]
     assert (answers[0][1] or "").startswith(why)
-    assert told(broker) == {("fine", "User:alice", READ)}
+    assert listed(broker) == {("fine", "User:alice", READ)}
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_an_acl_that_is_of_no_use_is_none_of_kafkas_business(broker: Broker, oth
 def test_an_acl_of_a_filters_values_spoils_the_whole_request(broker: Broker, other: dict[str, Any]) -> None:
     answers = create(broker, creation(), creation(**other))
     assert [code for code, _ in answers] == [E.UNKNOWN_SERVER_ERROR] * 2
-    assert told(broker) == set()
+    assert listed(broker) == set()
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_filter_deletes_what_it_matches_and_says_so_even_if_another_does_too(b
     assert [it.error_message for it in results] == [None, "Unknown entryFilter.", "Unknown patternFilter.", None, None]
     names = [[each.resource_name for each in it.matching_acls] for it in results]
     assert names == [["t", "u"], [], [], ["u"], []]
-    assert told(broker) == {("v", "User:alice", WRITE)}
+    assert listed(broker) == {("v", "User:alice", WRITE)}
 
 
 @pytest.mark.parametrize(
@@ -235,12 +235,12 @@ def test_too_many_acls_at_once_are_refused(broker: Broker, monkeypatch: pytest.M
     answers = create(broker, *some[:4])
     assert {code for code, _ in answers} == {E.POLICY_VIOLATION}
     assert (answers[0][1] or "").startswith("Unable to perform excessively large batch operation")
-    assert told(broker) == set()
+    assert listed(broker) == set()
     assert {code for code, _ in create(broker, *some[:3])} == {0}
     assert {code for code, _ in create(broker, *some[:4])} == {0}, "only one of them is new"
     results = delete(broker, wanted(operation=WRITE), wanted())
     assert [it.error_code for it in results] == [E.INVALID_REQUEST] * 2
-    assert len(told(broker)) == 4
+    assert len(listed(broker)) == 4
     monkeypatch.setattr(decisions, "MAX_RECORDS_PER_REQUEST", 4)
     monkeypatch.setattr(decisions, "MAX_DELETED_ACLS", 11)
     assert {it.error_code for it in delete(broker, *[wanted()] * 3)} == {E.INVALID_REQUEST}
@@ -274,7 +274,7 @@ def test_a_restart_knows_the_acls(settings: tuple[str, ...]) -> None:
     delete(before, wanted(operation=WRITE))
     before.close()
     after = opened(disk, *settings)
-    assert told(after) == {("t", "User:alice", READ), ("u", "User:alice", READ)}
+    assert listed(after) == {("t", "User:alice", READ), ("u", "User:alice", READ)}
     assert after.authorization.authorizer.allows(ALICE, READ, TOPIC, "t")
     assert not after.authorization.authorizer.allows(ALICE, WRITE, TOPIC, "t")
     after.close()
@@ -291,7 +291,7 @@ def test_everybody_may_use_what_has_no_acls_if_that_is_configured() -> None:
 def test_a_remembered_answer_about_topics_does_not_outlive_a_permission(broker: Broker) -> None:
     def topics() -> list[str | None]:
         writer, version = Writer(), max(APIS[3].versions)
-        ask(broker, metadata.MetadataRequest(None), ALICE).write(writer, version)
+        send(broker, metadata.MetadataRequest(None), ALICE).write(writer, version)
         return [it.name for it in metadata.MetadataResponse.read(Reader(writer.getvalue()), version).topics]
 
     assert topics() == []
@@ -306,11 +306,11 @@ def test_an_answer_that_is_made_while_an_acl_is_applied_is_not_remembered_for_la
     follow = broker.metadata.follow
     seen: list[int] = []
 
-    async def asked_meanwhile(changes: Any) -> None:
+    async def describe_meanwhile(changes: Any) -> None:
         seen.append(broker.metadata.image.epoch)
         await follow(changes)
 
-    broker.metadata.follow = asked_meanwhile
+    broker.metadata.follow = describe_meanwhile
     create(broker, creation())
     assert broker.metadata.image.epoch > seen[0]
 
@@ -319,12 +319,12 @@ def test_a_session_hears_of_permissions_that_change(broker: Broker) -> None:
     topic = broker.metadata.image.topics["t"]
     create(broker, creation())
     wants = fetch.FetchTopic("", topic.topic_id, [fetch.FetchPartition(0, partition_max_bytes=1000)])
-    first = ask(broker, fetch.FetchRequest(session_id=0, session_epoch=0, max_bytes=1000, topics=[wants]), ALICE)
+    first = send(broker, fetch.FetchRequest(session_id=0, session_epoch=0, max_bytes=1000, topics=[wants]), ALICE)
     assert (first.error_code, first.responses[0].partitions[0].error_code) == (0, 0)
 
     def again(epoch: int) -> list[int]:
         request = fetch.FetchRequest(session_id=first.session_id, session_epoch=epoch, max_bytes=1000)
-        response = ask(broker, request, ALICE)
+        response = send(broker, request, ALICE)
         assert response.error_code == 0
         return [each.error_code for it in response.responses for each in it.partitions]
 
@@ -344,7 +344,7 @@ def test_every_node_of_a_cluster_decides_and_goes_by_what_the_others_decided() -
     assert create(first, creation()) == [(0, "")]
     assert create(second, creation(), creation(resource_name="u")) == [(0, "")] * 2
     for it in (first, second):
-        assert told(it) == {("t", "User:alice", READ), ("u", "User:alice", READ)}
+        assert listed(it) == {("t", "User:alice", READ), ("u", "User:alice", READ)}
         assert it.authorization.authorizer.allows(ALICE, READ, TOPIC, "t")
         assert len(it.metadata.image.access.acls) == 2
     third = cluster.start(3, *SETTINGS)

@@ -1,4 +1,4 @@
-"""The audit log: which decisions it has, and how it tells them."""
+"""The audit log: its decisions, and the form of their lines."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def audited(scenario: Callable[[ServerInTrio], object], caplog: pytest.LogCaptur
     return [it.getMessage() for it in caplog.records if it.name == "kwire.audit"]
 
 
-async def ask_for_topic(kwire: ServerInTrio, times: int = 1) -> None:
+async def request_topic(kwire: ServerInTrio, times: int = 1) -> None:
     client = await kwire.connect()
     for _ in range(times):
         asked = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("secret", [ListOffsetsPartition(0)])])
@@ -96,7 +96,7 @@ async def ask_for_topic(kwire: ServerInTrio, times: int = 1) -> None:
 
 
 def test_what_a_request_names_is_audited_and_what_a_list_leaves_out_is_not(caplog: pytest.LogCaptureFixture) -> None:
-    lines = audited(ask_for_topic, caplog)
+    lines = audited(request_topic, caplog)
     assert lines == ["denied: User:ANONYMOUS from 127.0.0.1 may not DESCRIBE on topic 'secret' (ListOffsets)"]
 
 
@@ -104,7 +104,7 @@ def test_all_decisions_are_audited_if_asked_for_also_those_that_are_remembered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario(kwire: ServerInTrio) -> None:
-        await ask_for_topic(kwire, 3)
+        await request_topic(kwire, 3)
 
     lines = audited(scenario, caplog, "kwire.audit.log=all", "super.users=User:ANONYMOUS")
     assert lines == ["allowed: User:ANONYMOUS from 127.0.0.1 may DESCRIBE on topic 'secret' (ListOffsets)"] * 3
@@ -112,7 +112,7 @@ def test_all_decisions_are_audited_if_asked_for_also_those_that_are_remembered(
 
 def test_too_many_lines_are_told_in_sum(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(kwire: ServerInTrio) -> None:
-        await ask_for_topic(kwire, 10)
+        await request_topic(kwire, 10)
         await trio.sleep(2)
 
     lines = audited(scenario, caplog, "kwire.audit.log.max.lines.per.second=4")
@@ -121,4 +121,4 @@ def test_too_many_lines_are_told_in_sum(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_nothing_is_audited_if_that_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
-    assert audited(ask_for_topic, caplog, "kwire.audit.log=none") == []
+    assert audited(request_topic, caplog, "kwire.audit.log=none") == []

@@ -1,4 +1,4 @@
-"""What every API asks the authorizer, and what it answers to somebody who may do nothing, or some things."""
+"""Every API's checks by the authorizer, and its answers to a client with no permissions, or some."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def broker() -> Iterator[Broker]:
 
 
 def state(broker: Broker) -> object:
-    """What no refused request may change."""
+    """Returns what no refused request may change."""
     return broker.metadata.image.epoch, {(it.topic, it.index): it.log_end_offset for it in broker.partitions}
 
 
@@ -69,7 +69,7 @@ LISTS = {
     "describe_delegation_token": "tokens",
     "describe_topic_partitions": "topics",
 }
-"""Where all is asked for, what may not be seen is left out."""
+"""In requests for all resources, those without permission are left out."""
 
 
 WRITES_AN_ID = "WRITE TRANSACTIONAL_ID"
@@ -146,12 +146,12 @@ ASKED: dict[str, set[str]] = {
     "delete_share_group_state": {"CLUSTER_ACTION CLUSTER"},
     "read_share_group_state_summary": {"CLUSTER_ACTION CLUSTER"},
 }
-"""What an Apache Kafka asks before it answers somebody who may do everything (KafkaApis, ControllerApis)."""
+"""The checks of an Apache Kafka for a client with all permissions (KafkaApis, ControllerApis)."""
 
 
 @attrs.define
 class Granter(Denier):
-    """Refuses nothing, and notes what it is asked."""
+    """Permits everything, and records the checks."""
 
     def allows(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         self.checked.append((requester, operation, resource_type, name))
@@ -288,14 +288,14 @@ def test_what_is_named_twice_is_wrong_whoever_asks_for_it(broker: Broker) -> Non
 def test_a_topic_that_may_not_be_seen_is_not_called_internal_and_one_that_may_not_be_created_not_invalid(
     broker: Broker,
 ) -> None:
-    def asked(name: str) -> tuple[int, bool]:
+    def metadata_of(name: str) -> tuple[int, bool]:
         [topic] = call(broker, "metadata", metadata.MetadataRequest([metadata.MetadataRequestTopic(name=name)])).topics
         return topic.error_code, topic.is_internal
 
     broker.authorization.authorizer = Denier()
-    assert asked("__consumer_offsets") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
+    assert metadata_of("__consumer_offsets") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
     broker.authorization.authorizer = Denier({(Operation.DESCRIBE, ResourceType.TOPIC, "not valid")})
-    assert asked("not valid") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
+    assert metadata_of("not valid") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
 
 
 def test_offsets_of_topics_that_may_not_be_seen_are_left_out(broker: Broker) -> None:
@@ -463,7 +463,7 @@ def test_what_may_be_done_to_a_topic_is_told_whether_it_exists_or_not(broker: Br
 
 
 def described_to(broker: Broker, kind: str, permitted: set[tuple[Operation, ResourceType, str]]) -> Any:
-    """The description of a group of that kind. Its only member subscribes to the topic."""
+    """Returns the description of a group of that kind. Its only member subscribes to the topic."""
     api = f"{kind}_group_describe"
     request = REQUESTS[f"{kind}_group_heartbeat"][0](broker)
     request.group_id = f"{kind}-group"

@@ -1,7 +1,7 @@
-"""docs/authorization.md says what each API asks the authorizer, and what is answered if that is denied.
+"""docs/authorization.md has the permissions that each API checks, and the answer if one is denied.
 
-The page is compared with what the handlers do: each request is made again and again, with one more of the permissions
-denied that it was seen to ask for, until it asks for nothing new.
+The page is compared with what the handlers do: each request is repeated, with one more of the permissions denied
+that it was seen to need, until it needs nothing new.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_DENIED = 3
 
 @attrs.define
 class Withholding(Denier):
-    """Allows everything to everybody, but some permissions."""
+    """An authorizer that permits all but some permissions."""
 
     withheld: frozenset[Permission] = frozenset()
 
@@ -37,10 +37,10 @@ class Withholding(Denier):
         return self.allows(requester, operation, resource_type, "")
 
 
-def ask_without(
+def call_without(
     api: str, make: Callable[[Broker], Any], version: int | None, withheld: frozenset[Permission]
 ) -> tuple[set[Permission], set[str]]:
-    """What is asked, and with which errors the client is refused, if it lacks these."""
+    """Returns the checks of the authorizer, and the errors for a client without these permissions."""
     answer: Any = None
     with open_broker() as broker:
         request = make(broker)
@@ -51,8 +51,8 @@ def ask_without(
 
 
 @pytest.fixture(autouse=True)
-def operations_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is asked for that alone is not on the page."""
+def operations_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves out supported operations: permissions for these alone are not on the page."""
     for resource_type in SUPPORTED:
         monkeypatch.setitem(SUPPORTED, resource_type, ())
 
@@ -71,7 +71,7 @@ def test_the_page_says_what_is_asked_and_how_it_is_denied(api: str) -> None:
         while todo:
             withheld = todo.pop()
             done.add(withheld)
-            asked, codes = ask_without(api, make, version, withheld)
+            asked, codes = call_without(api, make, version, withheld)
             asked_for |= asked
             lacking = withheld & asked
             assert codes <= {errors.get(it) for it in lacking}, f"refused without {sorted(lacking)}"

@@ -1,4 +1,4 @@
-"""What happens to a transaction without its producer: markers, retries, restarts, time-outs, expiry."""
+"""A transaction without its producer: markers, retries, restarts, time-outs, expiry."""
 
 from __future__ import annotations
 

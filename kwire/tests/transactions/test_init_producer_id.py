@@ -1,4 +1,4 @@
-"""InitProducerId of transactional ids: who may use an id, and who no longer."""
+"""InitProducerId of transactional ids: the producer that may use an id, and those that are fenced."""
 
 from __future__ import annotations
 

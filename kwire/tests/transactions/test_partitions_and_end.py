@@ -25,7 +25,7 @@ CONCURRENT = refused(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
 def driver_in(state: str, version: int) -> tuple[ShardDriver, tuple[int, int]]:
-    """A driver whose id is in this state, and the producer id and epoch that it has there."""
+    """Makes a driver whose id is in this state, and the producer id and epoch that it has there."""
     driver = ShardDriver(version=version)
     if state == "Empty":
         driver.producer()

@@ -1,4 +1,4 @@
-"""Which markers go to other nodes in which request, and what their answers mean."""
+"""Markers for other nodes: the requests that carry them, and the meaning of the responses."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Scene:
         return request
 
     def answered(self, sent: MarkersRequest, *errors: tuple[TopicPartition, int]) -> dict[str, list[TopicPartition]]:
-        """What is written, by transactional id, after an answer with these errors, and NONE elsewhere."""
-        return told(self.machine.answered(sent, response(sent, dict(errors))))
+        """Returns the writes, by transactional id, after an answer with these errors, and NONE elsewhere."""
+        return partitions_by_id(self.machine.answered(sent, response(sent, dict(errors))))
 
 
-def told(written: Sequence[Written]) -> dict[str, list[TopicPartition]]:
+def partitions_by_id(written: Sequence[Written]) -> dict[str, list[TopicPartition]]:
     return {it.marker.transactional_id: it.partitions for it in written}
 
 
@@ -188,7 +188,7 @@ def test_an_answer_that_leaves_out_partitions_or_makes_them_up_does_no_harm() ->
     strange = response(sent, {})
     strange.markers[0].topics[0].partitions[1:] = [WritableTxnMarkerPartitionResult(77, 0)]
     strange.markers.append(WritableTxnMarkerResult(99, [WritableTxnMarkerTopicResult("z", [])]))
-    assert told(scene.machine.answered(sent, strange)) == {"id": [A]}
+    assert partitions_by_id(scene.machine.answered(sent, strange)) == {"id": [A]}
 
 
 def test_a_partition_whose_leader_moves_gets_its_marker_there_and_the_late_answer_has_no_effect() -> None:

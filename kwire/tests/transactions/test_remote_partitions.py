@@ -1,4 +1,4 @@
-"""Which questions go to a transaction's coordinator on another node in which request, and what its answers mean."""
+"""Requests to a transaction's coordinator on another node: what each carries, and its response's meaning."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kwire.transactions.transaction import TopicPartition
 A, B, C = ("a", 0), ("a", 1), ("b", 0)
 
 
-def asked(
+def added(
     machine: RemotePartitions, producer: TxnProducer, *partitions: TopicPartition, node_id: int = 2
 ) -> list[Question]:
     questions = [Question(producer, partition) for partition in partitions]
@@ -63,7 +63,7 @@ def response(request: PartitionsRequest, errors: dict[TopicPartition, int] | Non
     )
 
 
-def told(outcomes: list[tuple[Question, KafkaError | None]]) -> dict[TopicPartition, ErrorCode | None]:
+def codes(outcomes: list[tuple[Question, KafkaError | None]]) -> dict[TopicPartition, ErrorCode | None]:
     return {question.partition: None if error is None else error.code for question, error in outcomes}
 
 
@@ -73,8 +73,8 @@ def producer(name: str = "id", *, producer_id: int = 1, epoch: int = 0, adds: bo
 
 def test_the_partitions_of_a_transaction_go_in_one_entry() -> None:
     machine = RemotePartitions()
-    asked(machine, producer(), A, C, B, A)
-    asked(machine, producer("other", producer_id=2, adds=False), A)
+    added(machine, producer(), A, C, B, A)
+    added(machine, producer("other", producer_id=2, adds=False), A)
     request = sent(machine)
     first, second = request.request.transactions
     assert (first.transactional_id, first.producer_id, first.producer_epoch, first.verify_only) == ("id", 1, 0, False)
@@ -85,30 +85,30 @@ def test_the_partitions_of_a_transaction_go_in_one_entry() -> None:
 
 def test_what_is_asked_while_a_request_is_under_way_shares_the_next_one() -> None:
     machine = RemotePartitions()
-    asked(machine, producer(), A)
+    added(machine, producer(), A)
     first = sent(machine)
-    asked(machine, producer(), B)
-    asked(machine, producer("other"), C)
+    added(machine, producer(), B)
+    added(machine, producer("other"), C)
     assert machine.next_request(2) is None
-    assert told(machine.answered(first, response(first))) == {A: None}
+    assert codes(machine.answered(first, response(first))) == {A: None}
     second = sent(machine)
-    assert told(machine.answered(second, response(second))) == {B: None, C: None}
+    assert codes(machine.answered(second, response(second))) == {B: None, C: None}
     assert machine.next_request(2) is None
 
 
 def test_each_node_has_its_own_request() -> None:
     machine = RemotePartitions()
-    asked(machine, producer(), A, node_id=2)
-    asked(machine, producer("other"), B, node_id=3)
+    added(machine, producer(), A, node_id=2)
+    added(machine, producer("other"), B, node_id=3)
     assert (sent(machine, 2).node_id, sent(machine, 3).node_id) == (2, 3)
 
 
 @pytest.mark.parametrize("other", [producer(epoch=1), producer(producer_id=9), producer(adds=False)])
 def test_an_id_is_named_once_in_a_request_and_what_differs_waits_for_the_next(other: TxnProducer) -> None:
     machine = RemotePartitions()
-    asked(machine, producer(), A)
-    asked(machine, other, A)
-    asked(machine, producer(), B)
+    added(machine, producer(), A)
+    added(machine, other, A)
+    added(machine, producer(), B)
     first = sent(machine)
     assert [it.producer for it in first.questions] == [producer(), producer()]
     machine.answered(first, response(first))
@@ -128,9 +128,9 @@ def test_an_id_is_named_once_in_a_request_and_what_differs_waits_for_the_next(ot
 )
 def test_each_partition_has_its_own_answer(code: int, meaning: ErrorCode) -> None:
     machine = RemotePartitions()
-    asked(machine, producer(), A, B)
+    added(machine, producer(), A, B)
     request = sent(machine)
-    assert told(machine.answered(request, response(request, {A: code}))) == {A: meaning, B: None}
+    assert codes(machine.answered(request, response(request, {A: code}))) == {A: meaning, B: None}
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_each_partition_has_its_own_answer(code: int, meaning: ErrorCode) -> Non
 )
 def test_an_error_of_the_request_is_the_answer_for_all(code: ErrorCode, meaning: ErrorCode) -> None:
     machine = RemotePartitions()
-    asked(machine, producer(), A, B)
-    assert told(machine.answered(sent(machine), AddPartitionsToTxnResponse(error_code=code))) == {
+    added(machine, producer(), A, B)
+    assert codes(machine.answered(sent(machine), AddPartitionsToTxnResponse(error_code=code))) == {
         A: meaning,
         B: meaning,
     }
@@ -151,31 +151,31 @@ def test_an_error_of_the_request_is_the_answer_for_all(code: ErrorCode, meaning:
 
 def test_without_a_response_the_producer_is_to_try_again() -> None:
     machine = RemotePartitions()
-    asked(machine, producer(), A)
-    assert told(machine.answered(sent(machine), None)) == {A: ErrorCode.NETWORK_EXCEPTION}
-    asked(machine, producer(), A)
+    added(machine, producer(), A)
+    assert codes(machine.answered(sent(machine), None)) == {A: ErrorCode.NETWORK_EXCEPTION}
+    added(machine, producer(), A)
     assert machine.next_request(2) is not None
 
 
 def test_an_answer_that_leaves_out_partitions_or_makes_them_up_does_no_harm() -> None:
     machine = RemotePartitions()
-    asked(machine, producer(), A, B)
+    added(machine, producer(), A, B)
     request = sent(machine)
     strange = response(request)
     strange.results_by_transaction[0].topic_results[0].results_by_partition[1:] = [
         AddPartitionsToTxnPartitionResult(77, 0)
     ]
     strange.results_by_transaction.append(AddPartitionsToTxnResult("who"))
-    assert told(machine.answered(request, strange)) == {A: None, B: ErrorCode.NETWORK_EXCEPTION}
+    assert codes(machine.answered(request, strange)) == {A: None, B: ErrorCode.NETWORK_EXCEPTION}
 
 
 def test_what_waits_and_what_a_request_carries_is_bounded() -> None:
     machine = RemotePartitions()
-    asked(machine, producer(), *(("a", index) for index in range(MAX_WAITING)))
+    added(machine, producer(), *(("a", index) for index in range(MAX_WAITING)))
     with pytest.raises(KafkaError) as refused:
-        asked(machine, producer(), C)
+        added(machine, producer(), C)
     assert refused.value.code is ErrorCode.NETWORK_EXCEPTION
-    asked(machine, producer(), C, node_id=3)
+    added(machine, producer(), C, node_id=3)
     assert len(sent(machine).questions) == MAX_PARTITIONS
 
 

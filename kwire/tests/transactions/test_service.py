@@ -1,4 +1,4 @@
-"""The driver of the transaction machines, on a broker in memory whose flushes happen when the test wants."""
+"""The driver of the transaction machines, on a broker in memory whose flushes the test triggers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from testkit.basics.futures import at_once, value_of
 from testkit.metadata.harness import FakeClock
 from testkit.scenes.direct import clients
 from testkit.scenes.direct.broker_driver import BrokerDriver
-from testkit.scenes.internal_topics import create_internal_topics
+from testkit.scenes.internal_topics import FEW_PARTITIONS, create_internal_topics
 
 
 def flush(partition: Partition) -> None:
@@ -37,7 +37,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.broker = Broker.open(load_config(), MemoryDisk(), self.clock)
+        self.broker = Broker.open(load_config(settings=FEW_PARTITIONS), MemoryDisk(), self.clock)
         create_internal_topics(self.broker)
         config = CreatableTopicConfig("flush.messages", "2")
         at_once(
@@ -70,7 +70,7 @@ class Scene:
         return self.broker.transactions.describe("id").transaction_state
 
     def enlist(self, epoch: int | None = None) -> Future[KafkaError | None]:
-        """The producer's next batch has come."""
+        """Enlists the producer's next batch."""
         producer_id, next_epoch = self.next_producer
         future = self.broker.transactions.enlist(
             "id", producer_id, next_epoch if epoch is None else epoch, "t", 0, adds=True
@@ -79,7 +79,7 @@ class Scene:
         return future
 
     def wait(self, by_ms: int) -> None:
-        """Time goes by, and the shard looks whether its markers are in."""
+        """Moves the clock, and lets the shard look whether its markers are in."""
         self.clock.time_ms += by_ms
         self.broker.transactions.runtime.perform(self.broker.transactions.runtime.find("id")[0], [])
 
@@ -154,7 +154,8 @@ def flushing() -> tuple[BrokerDriver, tuple[int, int]]:
     """Every append is flushed before it is answered; producer `id` has its transaction open in `t`."""
     clock = FakeClock()
     driver = BrokerDriver(
-        Broker.open(load_config(settings=["log.flush.interval.messages=1"]), MemoryDisk(), clock), clock
+        Broker.open(load_config(settings=[*FEW_PARTITIONS, "log.flush.interval.messages=1"]), MemoryDisk(), clock),
+        clock,
     )
     create_internal_topics(driver.broker)
     driver.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000), 7)

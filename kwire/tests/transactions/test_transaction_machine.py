@@ -1,5 +1,5 @@
 """Random producers, zombies among them, against one transaction machine and some partitions: whatever they do, and
-whatever fails, a transaction is committed everywhere if its producer was told so, and nowhere otherwise."""
+whatever fails, a transaction is committed everywhere if its producer got that answer, and nowhere otherwise."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Identity = tuple[int, int]
 
 @attrs.define(eq=False)
 class Client:
-    """A producer as it believes to be."""
+    """A producer by its own state."""
 
     transactional_id: str
     identity: Identity
@@ -38,7 +38,7 @@ class Work:
     transactional_id: str
     added: set[tuple[str, int]] = attrs.field(factory=set)
     answered: bool | None = None
-    """What its producer was told of its end."""
+    """The answer to its producer about its end."""
 
 
 class TransactionMachine(RuleBasedStateMachine):
@@ -50,7 +50,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.driver.producer("tired", epoch=0, timeout_ms=TIMEOUT_MS)
         self.driver.rewrite("tired", producer_epoch=32_764)
         self.work: dict[Identity, Work] = {}
-        """Of each producer that began something and was not told of its end."""
+        """The open work of each producer without an answer about its end."""
         self.fenced: dict[str, Identity] = {}
         """Below it, producers of this id have been fenced."""
         self.highest: dict[str, Identity] = {}
@@ -73,7 +73,7 @@ class TransactionMachine(RuleBasedStateMachine):
         return Client(transactional_id, identity, 0 if classic else self.driver.version)
 
     @rule(client=clients)
-    def a_producer_asks_for_the_next_epoch(self, client: Client) -> None:
+    def a_producer_requests_the_next_epoch(self, client: Client) -> None:
         is_known = self.driver.state(client.transactional_id) != "TRANSACTIONAL_ID_NOT_FOUND"
         before = self.driver.producer_of(client.transactional_id)
         answer = self.driver.init(client.transactional_id, expected=client.identity, timeout_ms=TIMEOUT_MS)
@@ -163,7 +163,7 @@ class TransactionMachine(RuleBasedStateMachine):
     # What holds, always
 
     @invariant()
-    def a_transaction_has_one_end_and_it_is_the_one_that_was_told(self) -> None:
+    def a_transaction_has_one_end_and_it_is_the_one_that_was_answered(self) -> None:
         if not hasattr(self, "driver"):
             return
         undecided: dict[str, set[Work]] = {}
@@ -241,7 +241,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.driver.failing_appends = 0
         self.driver.unreachable.clear()
         self.driver.advance(2 * TIMEOUT_MS)
-        self.a_transaction_has_one_end_and_it_is_the_one_that_was_told()
+        self.a_transaction_has_one_end_and_it_is_the_one_that_was_answered()
         for log in self.driver.partitions.values():
             assert log.last_stable_offset == len(log.batches)
         assert self.driver.listed(state_filters=["Ongoing", "PrepareCommit", "PrepareAbort"]) == set()

@@ -1,4 +1,4 @@
-"""Transactions over the wire, on a disk that is slow to sync: what is decided when, and when readers may see it."""
+"""Transactions over the wire, on a disk that is slow to sync: when they are decided, and visible to readers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ END_VERSION = 5
 
 @contextmanager
 def broker_on(disk: SlowDisk, **settings: str) -> Iterator[tuple[Broker, RawClient]]:
-    """With topic `t` of one partition; nothing is held yet."""
+    """Starts a broker with topic `t` of one partition; nothing is held yet."""
     disk.holds = False
     with BrokerOn(disk=disk, settings=settings) as broker, RawClient(broker.address) as client:
         never = CreatableTopicConfig("flush.messages", str(2**63 - 1))

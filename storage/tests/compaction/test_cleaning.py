@@ -1,4 +1,4 @@
-"""What stays of a batch, beside the rules said record by record; also where a producer's offsets are nonsense."""
+"""The remains of a batch, beside the rules record by record; also where a producer's offsets are nonsense."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Batch:
 
 @st.composite
 def logs(draw: st.DrawFn, *, lawful: bool) -> list[Batch]:
-    """Batches with holes between their records, as compaction leaves them. Lawless offsets may be anywhere near."""
+    """Draws batches with holes between their records, as compaction leaves them, with lawless offsets anywhere near."""
     batches: list[Batch] = []
     base_offset = 0
     for _ in range(draw(st.integers(1, 8))):

@@ -1,4 +1,4 @@
-"""What compaction leaves of a log: the latest of each key, at its old offset, and what somebody still needs to know."""
+"""The records that compaction leaves: the latest of each key, at its old offset, and those still needed."""
 
 from __future__ import annotations
 
@@ -320,7 +320,7 @@ def test_a_truncated_log_is_not_clean_beyond_its_new_end(log: Log) -> None:
 
 
 def noted(keys: OffsetMap, offset: int, *batch: bytes) -> bool:
-    """Takes in a batch of records with these keys; whether there was room."""
+    """Takes in a batch of records with these keys. Returns whether there was room."""
     built = build_batch([Record(0, 0, key, b"v") for key in batch], base_offset=offset)
     header = read_header(built)
     return all(keys.add(scan) for scan in scan_records(built[61:], header, with_keys=True))

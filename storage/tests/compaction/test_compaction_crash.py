@@ -17,7 +17,7 @@ from testkit.storage.logs import end_transaction, open_log
 
 
 class PowerCutError(Exception):
-    """At this point the lights go out."""
+    """The power fails at this point."""
 
 
 def filled(disk: FaultyDisk) -> Log:
@@ -53,7 +53,7 @@ def operations_of_a_cleaning() -> int:
 
 
 def is_found(log: Log, row: tuple[int, str, str | None]) -> bool:
-    """By the way that a consumer takes, who comes with an offset; the indexes are part of it."""
+    """Finds it as a consumer with an offset does; the indexes are part of it."""
     piece = log.read(row[0], max_bytes=1, max_offset=log.log_end_offset)
     return any(record.offset == row[0] for record in iter_records(piece.read()))
 
@@ -64,7 +64,7 @@ def committed(rows: list[tuple[int, str, str | None]]) -> list[tuple[int, str, s
 
 def test_completing_a_swap_may_itself_be_cut_off_at_any_operation() -> None:
     def interrupted() -> FaultyDisk:
-        """A disk after the swap was committed."""
+        """Makes a disk after the swap was committed."""
         disk = FaultyDisk()
         log = filled(disk)
         cleaning = steps(log)
@@ -97,7 +97,7 @@ def test_completing_a_swap_may_itself_be_cut_off_at_any_operation() -> None:
 
 
 def any_names(random_: random.Random) -> Fate:
-    """Of the changes to names that were not synced, a power cut leaves any; of contents, what was synced."""
+    """Keeps any of the changes to names that were not synced, and of contents what was synced."""
 
     def kept(_number: int, folder: Names) -> list[int]:
         share = random_.random()
@@ -107,7 +107,7 @@ def any_names(random_: random.Random) -> Fate:
 
 
 def ending(disk: FaultyDisk, suffix: str) -> list[int]:
-    """The offsets of the log's files that end so, ascending."""
+    """Returns the offsets of the log's files that end so, ascending."""
     return sorted(int(name[:20]) for name in disk.listdir("orders-0") if name.endswith(suffix))
 
 

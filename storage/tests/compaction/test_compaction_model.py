@@ -1,10 +1,10 @@
-"""Random histories and random cleanings against what a reader is promised, whatever was cleaned and however often.
+"""Random histories and random cleanings against the promises to a reader, whatever was cleaned and however often.
 
 * An offset shows the same record for ever, or nothing.
 * Of each key the last record that was committed stays, unless it is a tombstone, and then nothing older of the key
   comes back.
 * A reader of committed records who begins at the start ends up with the same table, and never sees an aborted one.
-* Producers go on where they were, also when all that is known of them has to be read from the log again, and when what
+* Producers continue where they were, also when all their state has to be read from the log again, and when what
   they sent was deleted in the middle of a cleaning.
 """
 
@@ -46,9 +46,9 @@ class History:
     sequences: dict[int, int] = attrs.field(factory=dict)
     most_cleaned: int = 0
     recovery_point: int = 0
-    """In its file: moved only where a cleaning asks for it."""
+    """The value in its file, which moves only where a cleaning requires it."""
     log_start_offset: int = 0
-    """In its file."""
+    """The value in its file."""
     now_ms: int = 1000
 
     def __attrs_post_init__(self) -> None:
@@ -95,7 +95,7 @@ class History:
         return self.log.log_end_offset if unstable is None else unstable
 
     def write_and_delete(self) -> None:
-        """Some records more, durably; then segments may go, and the lights on the way. Or nothing."""
+        """Writes some more records, durably; then segments may go, and the power on the way. Or nothing."""
         if self.random.random() < 0.7:
             return
         disk = self.log.disk.disk
@@ -156,7 +156,7 @@ def found_in(log: Log) -> list[tuple[BatchHeader, Record]]:
 
 
 def readable(log: Log, last_stable_offset: int) -> list[Row]:
-    """What a consumer with read_committed keeps, who is told of aborted transactions with each fetch."""
+    """Returns the records of a consumer with read_committed, which gets the aborted transactions with each fetch."""
     rows: list[Row] = []
     offset = log.log_start_offset
     while offset < last_stable_offset:
@@ -271,7 +271,7 @@ def test_nor_when_records_are_deleted_before_the_power_goes(seed: int, moment: i
 
 
 class PowerCutError(Exception):
-    """At this point the lights go out."""
+    """The power fails at this point."""
 
 
 def cut_off(history: History, moment: int, way: str, meanwhile: Callable[[], None] = lambda: None) -> None:

@@ -31,7 +31,7 @@ def roll(log: Log) -> None:
 
 
 def open_files(folder: Path) -> int:
-    """How many files below the folder this process has open."""
+    """Returns how many files below the folder this process has open."""
     opened = 0
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # it was the one that lists them

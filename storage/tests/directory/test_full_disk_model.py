@@ -1,7 +1,7 @@
 """Random traces on a disk whose room comes and goes, against a plain list of what was acknowledged.
 
-Producers ask the reserve first, as `Partition` does. After every step each log holds what was acknowledged and nothing
-else; a kill at any moment keeps it; a stop is clean however full the disk is, as long as nobody else took the room that
+Producers check the reserve first, as `Partition` does. After every step each log has what was acknowledged and nothing
+else; a kill at any moment keeps it; a stop is clean however full the disk is, as long as no one else took the room that
 the reserve had; and with enough room everything works again.
 """
 
@@ -42,7 +42,7 @@ class FullDisk(RuleBasedStateMachine):
         return folder
 
     def log(self, partition: int) -> Log:
-        """Of the partition, which is created if need be: its record is in the metadata log, so it has to be."""
+        """Returns the partition's log, created if need be: its record is in the metadata log, so it has to be."""
         key = "orders", partition
         if key not in self.folder.logs:
             self.folder.create_log(*key, bytes(16), CONFIG, now_ms=self.now_ms)
@@ -114,7 +114,7 @@ class FullDisk(RuleBasedStateMachine):
             del self.acknowledged[partition]
 
     @rule(room_bytes=st.integers(0, 3000))
-    def somebody_else_takes_the_room(self, room_bytes: int) -> None:
+    def another_process_takes_the_room(self, room_bytes: int) -> None:
         # What the reserve had is the broker's while it is out: nobody can keep a clean stop from a disk that is gone.
         kept = RESERVE if self.folder.reserve.is_out else 0
         self.disk.capacity_bytes = min(self.disk.capacity_bytes, self.disk.used_bytes + kept + room_bytes)

@@ -1,4 +1,4 @@
-"""The log dir: whose it is, what is in it, how it was left."""
+"""The log dir: its owner, its contents, and the state in which it was left."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_checkpoint_that_could_not_be_written_is_written_the_next_time() -> No
 @both_disks
 @pytest.mark.parametrize("left", [b"", bytes(50)])
 def test_a_folder_that_was_not_told_its_topics_id_can_be_told(kind: str, tmp_path: Path, left: bytes) -> None:
-    """A crash between making the file and writing it."""
+    """The crash came between making the file and writing it."""
     disk = make_disk(kind, tmp_path)
     folder = open_folder(disk)
     folder.create_log("orders", 1, TOPIC_ID, CONFIG, now_ms=0)
@@ -293,7 +293,7 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later(kind: str, open
 
 
 def old_and_new(disk: MemoryDisk) -> LogDir:
-    """A partition whose checkpoints were written and far along, deleted and created again, with two batches now."""
+    """Makes a partition with far-along checkpoints, deleted and created again, with two batches now."""
     folder = open_folder(disk)
     old = folder.create_log("t", 0, TOPIC_ID, CONFIG, now_ms=0)
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""What a power cut, a killed process, a failed sync and rot leave of what was written."""
+"""The remains of written data after a power cut, a killed process, a failed sync and rot."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def durable_file(content: bytes) -> FaultyDisk:
 
 
 def listings(disk: FaultyDisk, bound: int = 10_000) -> set[tuple[str, ...]]:
-    """The names at the top in every state that a power cut may leave."""
+    """Returns the names at the top in every state that a power cut may leave."""
     found = choices(disk.medium, bound, Random(0))
     return {tuple(sorted(disk.crash(choice.fate()).listdir(""))) for choice in found}
 
 
 def contents(disk: FaultyDisk, bound: int = 10_000) -> set[bytes]:
-    """What `a` may hold."""
+    """Returns what `a` may hold."""
     found = choices(disk.medium, bound, Random(0))
     return {disk.crash(choice.fate()).read_bytes("a") for choice in found}
 

@@ -1,4 +1,4 @@
-"""What both disks promise."""
+"""The promises of both disks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room that is kept back: who lets it go, who takes it back, and who must do without meanwhile."""
+"""Reserved room: who releases it, who takes it back, and who must do without meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that can be wrong is found, said to be what it is, and mended as far as it can be."""
+"""Everything that can be wrong is found, named for what it is, and repaired as far as it can be."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from testkit.storage.plantings import BASES, END, FOLDER, Planting, of, position
 
 
 def tree(disk: FaultyDisk, path: str = "") -> dict[str, bytes]:
-    """Every file and what is in it; the copies of a repair left out."""
+    """Returns every file and its content; the copies of a repair left out."""
     found: dict[str, bytes] = {}
     for name in disk.listdir(path):
         full = f"{path}/{name}" if path else name
@@ -188,7 +188,7 @@ def test_a_repair_that_loses_power_at_any_moment_has_kept_everything_and_can_be_
         return disk.kill()
 
     def durable(disk: FaultyDisk) -> FaultyDisk:
-        """All that is there has been there for long."""
+        """Syncs all that is there, as if it were old."""
         for path in tree(disk):
             disk.open_read(path).sync()
             disk.sync_dir(path.rpartition("/")[0])
@@ -242,7 +242,7 @@ def all_contents(disk: FaultyDisk, path: str = "") -> list[bytes]:
 
 
 def is_kept(content: bytes, path: str, disk: FaultyDisk, everything: list[bytes]) -> bool:
-    """The content stands somewhere whole, or as what was left and what was cut from it."""
+    """Returns whether the content is somewhere whole, or as the part left and the part cut from it."""
     if content in everything or not path.endswith(".log"):
         return content in everything
     left = disk.read_bytes(path)
@@ -271,7 +271,7 @@ def test_what_compaction_leaves_is_sound() -> None:
 
 
 def emptied_segment(disk: FaultyDisk) -> None:
-    """`table-0`, whose first segment has nothing but a transactional batch without records, after a clean stop."""
+    """Makes `table-0`, whose first segment has only a transactional batch without records, after a clean stop."""
     folder = open_data(disk)
     log = folder.create_log("table", 0, bytes(range(16)), COMPACTED, now_ms=0)
     put(log, ("a", "1"), timestamp_ms=500, producer_id=5, sequence=0, transactional=True)

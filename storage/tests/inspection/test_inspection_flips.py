@@ -5,8 +5,8 @@ The CRC covers a batch from its attributes on. Outside of it are the first 17 by
     base offset     it must ascend, fit in before the next batch and segment, and agree with indexes, snapshots and
                     epochs; beside a hole that compaction left, where several offsets would fit, a wrong one that
                     happens to fit is found by the index entries of that batch, if it has any
-    length          the next batch must begin where it ends, and the CRC is over what it says
-    leader epoch    it must not descend, and leader-epoch-checkpoint must know where it begins
+    length          the next batch must begin where it ends, and the CRC covers that length
+    leader epoch    it must not descend, and leader-epoch-checkpoint must have its start
     magic           only 2 is one
 """
 

@@ -1,4 +1,4 @@
-"""What a follower appends at once is the same, byte for byte, as if it had appended batch by batch."""
+"""A follower's append of several batches at once gives the same bytes as batch by batch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Sent:
 
 
 def drawn(seed: int) -> tuple[list[Sent], list[int]]:
-    """Batches, and how many of them come together each time."""
+    """Draws batches, and how many of them come together each time."""
     chance = random.Random(seed)
     late_ms = chance.choice([0, 20, 100])
     batches = [

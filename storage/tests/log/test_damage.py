@@ -1,4 +1,4 @@
-"""What is corrupt is found, told once, answered with an error, and got around; what is good is never lost with it."""
+"""Corrupt data is found, reported once, answered with an error, and got around; good data is never lost with it."""
 
 from __future__ import annotations
 

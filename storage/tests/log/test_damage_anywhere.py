@@ -67,7 +67,7 @@ class Spoilt:
 
 
 def closed_log() -> Closed:
-    """Six segments of batches small and large, of two producers, with transactions."""
+    """Makes six segments of batches small and large, of two producers, with transactions."""
     disk = FaultyDisk()
     log = open_log(disk, CONFIG)
     sequences = {1: 0, 2: 0}
@@ -127,16 +127,16 @@ def spoil(disk: FaultyDisk, path: str, position: int, size: int, kind: Kind) -> 
 
 
 def replaced(path: str, data: bytearray, first: int, by: bytes, kind: Kind) -> Spoilt:
-    """Puts other bytes there. What was the same before is not spoilt."""
+    """Puts other bytes there. Bytes that stay the same are not damage."""
     changed = [first + number for number, byte in enumerate(by) if data[first + number] != byte]
     data[first : first + len(by)] = by
     return Spoilt(path, min(changed, default=first), max(changed, default=first - 1) + 1, kind)
 
 
 def is_hidden(spoilt: Spoilt, batch: Batch, touched: list[Batch]) -> bool:
-    """Whether it lies, now, within the length that a spoilt batch says to have.
+    """Returns whether it lies, now, within the length in the header of a spoilt batch.
 
-    Where that length leads to a good batch, nobody looks for others on the way.
+    Where that length leads to a good batch, no others on the way are looked for.
     """
     position = batch.position - spoilt.removed
     return spoilt.removed > 0 and any(
@@ -146,7 +146,7 @@ def is_hidden(spoilt: Spoilt, batch: Batch, touched: list[Batch]) -> bool:
 
 
 def served(log: Log, offset: int, max_bytes: int = 700) -> bytes | None:
-    """What a reader is sent at an offset; None where it is told that nothing can be read there."""
+    """Returns a reader's bytes at an offset; None where it gets an error."""
     try:
         piece = log.read(offset, max_bytes=max_bytes, max_offset=log.log_end_offset)
     except CorruptLogError:
@@ -157,7 +157,7 @@ def served(log: Log, offset: int, max_bytes: int = 700) -> bytes | None:
 
 
 def only_offset_or_epoch(spoilt: Spoilt, batch: Batch) -> bool:
-    """Whether only bytes were touched that no CRC covers."""
+    """Returns whether only bytes were touched that no CRC covers."""
     touched = range(max(spoilt.first - batch.position, 0), min(spoilt.after - batch.position, len(batch.data)))
     return all(at < OFFSET_BYTES or at in EPOCH_BYTES for at in touched)
 
@@ -189,7 +189,7 @@ def check(log: Log, spoilt: Spoilt, *, checked_from: int, old_end: int | None = 
 
 
 def use(log: Log) -> None:
-    """Whatever else walks over batches ends, and raises nothing but what it says."""
+    """Walks over batches in every other way: each ends, and raises only its documented errors."""
     for timestamp_ms in (0, 1005, 1300, 1590, 10**6):
         with suppress(CorruptLogError, InvalidBatch):
             log.offset_for_timestamp(timestamp_ms, max_offset=log.log_end_offset)
@@ -248,7 +248,7 @@ def test_after_a_crash(damage: tuple[str, int, int, Kind], recovery_point: int, 
 
 
 def go_on(log: Log, spoilt: Spoilt) -> None:
-    """The log takes appends, unless it says why not, and everything is there after one more start."""
+    """Appends, unless the log gives its reason against it, and finds everything after one more start."""
     end = log.log_end_offset
     with suppress(CorruptLogError):
         assert append(log, 2, size=40).base_offset == end

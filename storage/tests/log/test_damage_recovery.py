@@ -1,4 +1,4 @@
-"""What is corrupt when a log is recovered: kept below the recovery point, cut behind it, and told in either case."""
+"""Corrupt data in a log's recovery: left below the recovery point, cut behind it, and reported in either case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flushes, and what is true of the medium after them."""
+"""Flushes, and the state of the medium after them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leader epochs: what is kept, and the answer to OffsetForLeaderEpoch."""
+"""Leader epochs: their storage, and the answer to OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 

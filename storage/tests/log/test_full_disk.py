@@ -1,4 +1,4 @@
-"""A full disk: what is refused, what goes on, what is there afterwards, and after a kill at that moment."""
+"""A full disk: operations refused and served, the data afterwards, and after a kill at that moment."""
 
 from __future__ import annotations
 

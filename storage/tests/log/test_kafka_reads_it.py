@@ -30,7 +30,7 @@ def dump(files: list[Path], *options: str) -> str:
 
 
 def fill(log: Log, batches: int, seed: int) -> int:
-    """Batches of every codec and size by two producers, one of them with transactions; returns the records' count."""
+    """Writes batches of every codec and size by two producers, one with transactions. Returns the record count."""
     random_ = random.Random(seed)
     sequence = {1: 0, 2: 0}
     for producer_id, entry in log.producers.entries.items():
@@ -66,7 +66,7 @@ def fill(log: Log, batches: int, seed: int) -> int:
 
 
 def states(root: Path) -> Iterator[tuple[str, Log]]:
-    """Logs as they are left by each way of ending; the files must not be touched any more."""
+    """Makes logs as they are left by each way of ending; the files must not be touched any more."""
     closed = open_log(RealDisk(root), CONFIG, path="closed-0")
     fill(closed, 150, seed=1)
     closed.close()

@@ -237,7 +237,7 @@ def test_replay_gives_every_batch_from_an_offset_on() -> None:
 
 
 def holes(log: Log) -> Log:
-    """A log as compaction leaves it: offsets 0-9, 20-29 and, in the next segment, 40-49."""
+    """Makes a log as compaction leaves it: offsets 0-9, 20-29 and, in the next segment, 40-49."""
     for base in (0, 20):
         log.append_as_is(build_batch(records(10), base_offset=base))
     log.segments.end_offset = 40

@@ -1,6 +1,6 @@
 """A log against the plainest model, a list of batches, under every operation in any order.
 
-The model knows what was appended and what a flush made durable. After a crash it takes over where the log ends, and
+The model has what was appended and what a flush made durable. After a crash it takes over where the log ends, and
 insists that it is not before the last flush. It runs on the disk in memory, where the power can be cut, and a smaller
 round on the real disk, where the process dies.
 """
@@ -234,7 +234,7 @@ class RealDiskMachine(LogMachine):
 
 
 class FewFilesMachine(LogMachine):
-    """One file, and hardly an index, at a time."""
+    """A machine with one file, and hardly an index, at a time."""
 
     def open(self, *, clean: bool) -> Log:
         self.disk.open_files = OpenFiles(1, max_index_bytes=50)

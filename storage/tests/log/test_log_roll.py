@@ -1,4 +1,4 @@
-"""When a new segment begins, and what is left behind with the old one."""
+"""The start of a new segment, and what is left behind with the old one."""
 
 from __future__ import annotations
 

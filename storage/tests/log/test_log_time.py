@@ -18,7 +18,7 @@ GZIP = 1
 
 
 def fill(log: Log, batches: list[list[int]], *, compression: int = 0) -> list[int]:
-    """Appends batches of records with these timestamps; returns the timestamps by offset."""
+    """Appends batches of records with these timestamps. Returns the timestamps by offset."""
     for timestamps in batches:
         content = [Record(number, timestamp, b"k", bytes(60)) for number, timestamp in enumerate(timestamps)]
         append_bytes(log, build_batch(content, compression=compression))

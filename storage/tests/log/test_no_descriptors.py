@@ -1,4 +1,4 @@
-"""A process that has no descriptor, or no memory, when a log wants to open something: at each of its openings."""
+"""A process that has no descriptor, or no memory, when a log opens something: at each of its openings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_OPENINGS = 10_000
 
 
 class Lacking:
-    """Refuses the opening of one number."""
+    """A fault that refuses the opening of one number."""
 
     def __init__(self, disk: MemoryDisk, refused: int, code: int) -> None:
         self.left = refused
@@ -33,7 +33,7 @@ class Lacking:
 
 
 def carry_out(log: Log, act: Callable[[Log], object]) -> None:
-    """Once more if it was refused, as whoever asked would."""
+    """Repeats the operation once if it was refused, as a caller would."""
     try:
         act(log)
     except OSError:

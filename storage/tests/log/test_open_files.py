@@ -1,4 +1,4 @@
-"""The bound on open files and on indexes in memory: kept, and seen by nobody but the operating system."""
+"""The bound on open files and on indexes in memory: held, and visible to the operating system only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
 
 
 class CountingDisk(RealDisk):
-    """Remembers which files were opened for appending."""
+    """A disk that records which files were opened for appending."""
 
     def __init__(self, folder: Path, max_files: int) -> None:
         super().__init__(folder, OpenFiles(max_files))

@@ -21,7 +21,7 @@ LAST = "orders-0/00000000000000000016.log"
 
 
 def filled(disk: Disk) -> Log:
-    """Ten batches of two records in segments 0, 8 and 16, by producer 1."""
+    """Makes ten batches of two records in segments 0, 8 and 16, by producer 1."""
     log = open_log(disk, attrs.evolve(SMALL, segment_bytes=500))
     for number in range(10):
         append(log, 2, size=20, producer_id=1, sequence=number * 2, leader_epoch=number // 4)
@@ -77,7 +77,7 @@ def test_after_a_crash_everything_written_is_found_again(kind: str, tmp_path: Pa
 
 
 class Reads(MemoryDisk):
-    """Counts what opening costs."""
+    """A disk that counts what opening costs."""
 
     reads = 0
 

@@ -1,4 +1,4 @@
-"""When retention has something to do, and that it costs nothing until then."""
+"""The schedule of retention, and that it costs nothing until something is due."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def maintain(log: Log, now_ms: int) -> int:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """When it was looked what there is to do."""
+    """Records the times at which retention was applied."""
     found: list[int] = []
     apply = Log.apply_retention
 
@@ -131,7 +131,7 @@ def test_a_log_that_was_opened_is_not_opened_for_writing_by_a_look(looks: list[i
 
 
 def drawing(*numbers: int) -> tuple[LogEnvironment, list[int]]:
-    """Chance that says these numbers, and the bounds that it was asked for."""
+    """Makes random draws return these numbers, and records the requested bounds."""
     bounds: list[int] = []
     left = list(numbers)
 

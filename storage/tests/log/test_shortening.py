@@ -19,7 +19,7 @@ CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100, retention_ms=-1,
 
 
 def filled(disk: Disk, config: LogConfig = CONFIG) -> Log:
-    """Twenty batches of two records in segments of four batches, a second apart."""
+    """Makes twenty batches of two records in segments of four batches, a second apart."""
     log = open_log(disk, config)
     for number in range(20):
         append(

@@ -27,7 +27,7 @@ def content(log: Log, suffix: str) -> bytes:
 
 
 def assert_shown(log: Log) -> None:
-    """The files have the first entries that are in memory, and nothing else."""
+    """Checks that the files have the first entries that are in memory, and nothing else."""
     segment = log.active
     index, times = content(log, names.INDEX), content(log, names.TIME_INDEX)
     assert segment.index.to_bytes().startswith(index)

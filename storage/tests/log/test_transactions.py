@@ -1,4 +1,4 @@
-"""Transactions as far as the log is concerned: the first open one, the aborted ones, and where they are kept."""
+"""Transactions in the log: the first open one, the aborted ones, and where they are stored."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ SMALL_STEP = 9
 
 
 class Refusing(FaultyDisk):
-    """Refuses the operation of one number, a torn append with a part of it written."""
+    """A disk that refuses the operation of one number, a torn append with a part of it written."""
 
     def __init__(self, refused: int, error: OSError) -> None:
         super().__init__()

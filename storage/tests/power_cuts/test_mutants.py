@@ -298,7 +298,7 @@ def test_a_mistake_is_caught(mutant: Mutant) -> None:
 
 @pytest.mark.soak
 def test_an_acknowledgement_before_the_append_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was appended to a log is written only when something else is, as a buffer in the process would have it."""
+    """Appends to a log are written only when something else is, as by a buffer in the process."""
     note = FaultyDisk.note
     waiting: list[tuple[Change, str]] = []
 

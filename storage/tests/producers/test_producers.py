@@ -19,7 +19,7 @@ from testkit.storage.logs import header_of
 
 
 def sent(states: ProducerStates, *, at: int, now_ms: int = 0, **fields: int) -> None:
-    """A batch that is accepted and stands at offset `at`."""
+    """Applies a batch that is accepted and stands at offset `at`."""
     header = header_of(**fields)
     assert states.check(header, now_ms=now_ms) is None
     states.apply(header, at, now_ms=now_ms)
@@ -45,7 +45,7 @@ def test_an_unknown_producer_may_begin_anywhere() -> None:
 
 @pytest.mark.parametrize("first", [0, 3])
 def test_what_was_sent_behind_a_batch_that_found_no_room_waits_for_it(first: int) -> None:
-    """Taken, or told to be out of order, it would stand before that one, or be sent again in a new epoch."""
+    """Accepted, or refused as out of order, it would stand before that one, or be sent again in a new epoch."""
     states = ProducerStates()
     if first:
         sent(states, sequence=0, count=3, at=0)

@@ -29,8 +29,8 @@ class Accepted:
 
 
 @attrs.define
-class Asked:
-    """A question to the coordinator that is on its way: what the batch was, and what was known when it was asked."""
+class PendingVerification:
+    """A request to the coordinator that is under way: the batch, and the state when it was sent."""
 
     producer_id: int
     epoch: int
@@ -51,14 +51,14 @@ class ProducersMachine(RuleBasedStateMachine):
         self.start = start
         # A snapshot keeps one batch of each producer: repeats of older ones are no longer recognised.
         self.since_snapshot = 0
-        self.asked: list[Asked] = []
+        self.pending: list[PendingVerification] = []
 
     def settle(self, producer_id: int) -> None:
-        for asked in self.asked:
-            asked.is_over = asked.is_over or asked.producer_id == producer_id
+        for request in self.pending:
+            request.is_over = request.is_over or request.producer_id == producer_id
 
     def of(self, producer_id: int) -> list[Accepted]:
-        """The producer's batches of its epoch, with the markers that came between."""
+        """Returns the producer's batches of its epoch, with the markers that came between."""
         mine = [batch for batch in self.history if batch.producer_id == producer_id]
         return [batch for batch in mine if batch.epoch == mine[-1].epoch]
 
@@ -124,7 +124,7 @@ class ProducersMachine(RuleBasedStateMachine):
         sequence=st.integers(0, 3),
         adds=st.booleans(),
     )
-    def ask(self, producer_id: int, bump: int, sequence: int, adds: bool) -> None:
+    def request_verification(self, producer_id: int, bump: int, sequence: int, adds: bool) -> None:
         """The first batch of a transaction waits for its coordinator's answer."""
         mine = self.of(producer_id)
         current = mine[-1].epoch if mine else 0
@@ -137,33 +137,35 @@ class ProducersMachine(RuleBasedStateMachine):
             assert refused.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
             return
         verification = self.states.begin_verification(header, adds=adds, now_ms=0)
-        self.asked.append(Asked(producer_id, epoch, sequence, adds, verification))
+        self.pending.append(PendingVerification(producer_id, epoch, sequence, adds, verification))
 
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
         """The coordinator has agreed: may the batch begin its transaction?"""
-        if not self.asked:
+        if not self.pending:
             return
-        asked = self.asked[data.draw(st.integers(0, len(self.asked) - 1))]
+        request = self.pending[data.draw(st.integers(0, len(self.pending) - 1))]
         together = [
-            other for other in self.asked if other.producer_id == asked.producer_id and other.is_over == asked.is_over
+            other
+            for other in self.pending
+            if other.producer_id == request.producer_id and other.is_over == request.is_over
         ]
-        mine = self.of(asked.producer_id)
+        mine = self.of(request.producer_id)
         newest = max(other.epoch for other in together)
         header = header_of(
-            producer_id=asked.producer_id, epoch=asked.epoch, sequence=asked.sequence, transactional=True
+            producer_id=request.producer_id, epoch=request.epoch, sequence=request.sequence, transactional=True
         )
         expected = None
-        if mine and asked.epoch < mine[-1].epoch:
+        if mine and request.epoch < mine[-1].epoch:
             expected = ErrorCode.INVALID_PRODUCER_EPOCH
-        elif asked.is_over:
+        elif request.is_over:
             expected = ErrorCode.INVALID_TXN_STATE
         elif (
-            together[0].adds and asked.sequence > 0 and all(batch.marker for batch in mine)
-        ) or asked.sequence > lowest_of(together, newest):
+            together[0].adds and request.sequence > 0 and all(batch.marker for batch in mine)
+        ) or request.sequence > lowest_of(together, newest):
             expected = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         try:
-            self.states.check_verified(header, asked.verification)
+            self.states.check_verified(header, request.verification)
             said = None
         except KafkaError as error:
             said = error.code
@@ -187,17 +189,17 @@ class ProducersMachine(RuleBasedStateMachine):
         self.states = ProducerStates()
         self.states.load(decode_snapshot(data))
         self.since_snapshot = self.offset
-        for asked in self.asked:
-            asked.is_over = True
+        for request in self.pending:
+            request.is_over = True
 
     @invariant()
     def open_transactions_agree(self) -> None:
         assert self.states.first_undecided_offset == min(self.open.values(), default=None)
 
 
-def lowest_of(together: list[Asked], newest_epoch: int) -> int:
-    """The lowest sequence of the newest epoch that was asked about, since the last batch or marker."""
-    return min(asked.sequence for asked in together if asked.epoch == newest_epoch)
+def lowest_of(together: list[PendingVerification], newest_epoch: int) -> int:
+    """Returns the lowest sequence of the newest requested epoch, since the last batch or marker."""
+    return min(request.sequence for request in together if request.epoch == newest_epoch)
 
 
 TestProducers = ProducersMachine.TestCase

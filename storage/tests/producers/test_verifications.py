@@ -1,4 +1,4 @@
-"""Between the question to a transaction's coordinator and its first batch: Kafka's rules (KIP-890)."""
+"""From the request to a transaction's coordinator to its first batch: Kafka's rules (KIP-890)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def begin(states: ProducerStates, *, adds: bool = False, now_ms: int = 0, **fiel
 
 
 def verified(states: ProducerStates, verification: Verification, **fields: int) -> ErrorCode | None:
-    """What is said to the first batch once the coordinator has agreed."""
+    """Returns the error of the first batch once the coordinator has agreed, or None."""
     try:
         states.check_verified(header_of(transactional=True, **fields), verification)
     except KafkaError as error:

@@ -45,6 +45,8 @@ SETTINGS: Final = (
     "offsets.topic.num.partitions=1",
     "transaction.state.log.num.partitions=1",
     "share.coordinator.state.topic.num.partitions=1",
+    "transaction.state.log.num.partitions=1",
+    "share.coordinator.state.topic.num.partitions=1",
     "replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector",
 )
 OTHER, FENCED = 2, 3

@@ -1,4 +1,4 @@
-"""The metadata log in ZooKeeper: what an append that is not answered has done, and what a snapshot replaces.
+"""The metadata log in ZooKeeper: the effect of appends without an answer, and what a snapshot replaces.
 
 Over a ZooKeeper in memory. `test_ordered_log.py` has what all forms of the log promise, over a real one.
 """
@@ -58,7 +58,7 @@ def values_of(log: ZooKeeperLog, offset: int = 0) -> list[bytes]:
 
 
 def everything(server: FakeZooKeeper) -> list[bytes]:
-    """What a node knows that begins now."""
+    """Returns the state of a node that starts now."""
     log, _ = opened(server)
     snapshot = at_once(log.read_snapshot())
     if snapshot is None:
@@ -126,7 +126,7 @@ def test_a_connection_that_is_lost_while_reading_leaves_nothing_in_doubt() -> No
 
 
 def once(what: str, call: Callable[[], object], skip: int = 0) -> Callable[[str], None]:
-    """For `before`: calls `call` before one operation whose description has this text."""
+    """Makes a `before` that calls `call` before one operation whose description has this text."""
     left = skip
 
     def before(described: str) -> None:

@@ -1,4 +1,4 @@
-"""Nodes of a cluster on a real ZooKeeper: who is alive, who is the controller, and what ends a node."""
+"""Nodes of a cluster on a real ZooKeeper: liveness, the controller, and the end of a node."""
 
 from __future__ import annotations
 
@@ -61,32 +61,32 @@ def content(node: ZooKeeperNode, path: str) -> dict[str, Any]:
 
 @attrs.define
 class Running:
-    """What the task of a node has told."""
+    """The notifications of a node's task."""
 
     node: ZooKeeperNode
     changes: int = 0
     ended: str | None = None
-    _told: trio.Event = attrs.field(factory=trio.Event)
+    _notified: trio.Event = attrs.field(factory=trio.Event)
 
     def changed(self) -> None:
         self.changes += 1
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
-        told, self._told = self._told, trio.Event()
-        told.set()
+    def _notify(self) -> None:
+        notified, self._notified = self._notified, trio.Event()
+        notified.set()
 
     async def run(self) -> None:
         try:
             await self.node.run(self.changed)
         except MembershipEnded as error:
             self.ended = str(error)
-            self._tell()
+            self._notify()
 
     async def until(self, happened: Callable[[], bool]) -> None:
         with trio.fail_after(30):
             while not happened():
-                await self._told.wait()
+                await self._notified.wait()
 
 
 @asynccontextmanager
@@ -95,7 +95,7 @@ async def running(*nodes: ZooKeeperNode) -> AsyncIterator[list[Running]]:
         tasks = [Running(it) for it in nodes]
         for task in tasks:
             nursery.start_soon(task.run)
-            task.node.log.watch(task._tell)
+            task.node.log.watch(task._notify)
             task.node.log.loop.host = Host(call_soon=call_now, start_soon=nursery.start_soon)
         try:
             yield tasks
@@ -110,7 +110,7 @@ def call_now(call: Callable[[], object]) -> None:
 
 
 async def answer(awaitable: Awaitable[Any]) -> Any:
-    """What a coroutine that awaits futures returns, in a task of trio."""
+    """Returns the result of a coroutine that awaits futures, in a task of trio."""
     coroutine: Any = awaitable
     while True:
         try:
@@ -381,7 +381,7 @@ def test_whatever_answers_are_lost_each_record_is_appended_once(
 
 
 def end_session(node: ZooKeeperNode, zookeeper: ZooKeeper, proxy: Proxy) -> None:
-    """As the server does when a session has timed out: somebody else closes it.
+    """Ends it as the server does after a time-out: another client closes it.
 
     The node is cut off meanwhile. It would take its session back.
     """

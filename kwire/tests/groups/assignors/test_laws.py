@@ -1,4 +1,4 @@
-"""The laws hold for any group, and for a group in all that happens to it."""
+"""The assignors' laws hold for any group, and for a group in all that happens to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROUNDS = 5
 
 @st.composite
 def groups(draw: st.DrawFn) -> GroupSpec:
-    """Small ones. A member may have what it does not subscribe to, and what does not exist."""
+    """Draws small groups. A member may have what it does not subscribe to, and what does not exist."""
     racks = st.frozensets(st.sampled_from(RACKS), min_size=1, max_size=2)
     topics = {}
     for number in range(1, draw(st.integers(1, 4)) + 1):
@@ -60,7 +60,7 @@ def test_a_range_assignment_is_ranges_in_the_order_of_members(group: GroupSpec) 
 @given(groups(), st.data())
 @settings(max_examples=examples(50))
 def test_only_what_a_leaving_member_had_finds_other_owners(group: GroupSpec, data: st.DataObject) -> None:
-    """When all subscribe alike: otherwise its load may have kept others from theirs."""
+    """All must subscribe alike: otherwise its load may have withheld partitions from other members."""
     group = alike(group)
     before = laws.with_parts(group, UNIFORM.assign(group))
     gone = data.draw(st.sampled_from(sorted(group.members)))

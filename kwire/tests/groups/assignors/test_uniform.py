@@ -90,7 +90,7 @@ def test_a_partition_passes_through_a_member_in_between() -> None:
 
 
 def test_what_has_an_owner_stays_where_what_has_none_can_go_elsewhere() -> None:
-    """Dealt to whoever has least at the time, a0 goes to m2, so b0 to m1, and c0 has to leave m1 for m3."""
+    """Dealt to the member with the least at the time, a0 goes to m2, so b0 to m1, and c0 has to leave m1 for m3."""
     spec = group({"a": 1, "b": 1, "c": 1}, m1=member("bc", "c0"), m2=member("abc"), m3=member("ac"))
     parts = ASSIGNOR.assign(spec)
     assert written(parts) == {"m1": "c0", "m2": "b0", "m3": "a0"}

@@ -1,8 +1,8 @@
 """Random clients against the machine of consumer groups: whatever they do and whatever fails, its promises hold.
 
-The test knows what every client uses, and holds the group to that: a partition has one owner at a time, epochs never go
-back, nobody keeps what was revoked, and once everybody does what they are asked for, every partition has an owner among
-those who subscribe to it. A replay of the log is the same group.
+The test tracks what every client uses, and checks the group by that: a partition has one owner at a time, epochs never
+go back, no member keeps what was revoked, and once all members have done what they are assigned, every partition has
+an owner among its subscribers. A replay of the log is the same group.
 """
 
 from __future__ import annotations

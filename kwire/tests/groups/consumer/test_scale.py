@@ -31,7 +31,7 @@ CLASSIC_SESSION_MS = 10_000
 
 
 class ManyTopics(FakeTopics):
-    """They are found by id as quickly as by name, and it is known how often they were looked at."""
+    """Topics found by id as quickly as by name, with a count of look-ups."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,8 +90,8 @@ class LargeGroup:
         for _ in range(members):
             self.clients.append(Client(self.driver, f"member-{next(self._numbers):04}", frozenset(), "orders-.*"))
 
-    def everybody_heartbeats(self) -> None:
-        """Once, and again as long as there is something to give up or to take; an interval later."""
+    def all_send_heartbeats(self) -> None:
+        """Sends heartbeats once, and again while there is something to give up or to take; an interval later."""
         self.driver.advance(HEARTBEAT_INTERVAL_MS)
         for client in self.clients:
             assert client.heartbeat() is ErrorCode.NONE
@@ -101,9 +101,9 @@ class LargeGroup:
         assert len(owned) == len(set(owned)), "a partition has one owner"
 
     def settle(self) -> None:
-        """Checks what is promised once everybody has done what they are asked for."""
+        """Checks the promises once all members have done what they are assigned."""
         for _ in range(10):
-            self.everybody_heartbeats()
+            self.all_send_heartbeats()
             if self.state.state is GroupState.STABLE:
                 break
         assert self.state.state is GroupState.STABLE
@@ -159,7 +159,7 @@ def test_a_large_group_settles_and_follows_every_change(*, full: bool) -> None:
 
     silent = group.clients.pop()
     for _ in range(SESSION_MS // HEARTBEAT_INTERVAL_MS):
-        group.everybody_heartbeats()
+        group.all_send_heartbeats()
     assert silent.member_id not in group.state.members
     group.settle()
     assert stored(group.driver.replayed()) == stored(group.driver.shard)
@@ -169,7 +169,7 @@ def test_heartbeats_without_news_write_nothing_and_look_at_no_topic() -> None:
     group = LargeGroup(members=10, topics=200)
     group.settle()
     written, group.topics.looks = len(group.driver.log), 0
-    group.everybody_heartbeats()
+    group.all_send_heartbeats()
     assert (len(group.driver.log), group.topics.looks) == (written, 0)
 
 

@@ -1,4 +1,4 @@
-"""The questions of a share group's coordinator to the share coordinators, on a broker."""
+"""Requests of a share group's coordinator to the share coordinators, on a broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RETRY_MS = 1000
 
 @attrs.define(eq=False)
 class SlowCoordinators:
-    """They answer when a test says so."""
+    """Coordinators that answer when a test lets them."""
 
     asked: list[list[tuple[Uuid, int]]] = attrs.field(factory=list)
     answers: list[Future[ErrorCode]] = attrs.field(factory=list)
@@ -40,7 +40,7 @@ class SlowCoordinators:
 
 
 def test_a_state_is_not_asked_for_again_while_the_question_is_under_way() -> None:
-    """The second question would begin it anew, after members have accepted records."""
+    """The second request would initialize it again, after members have accepted records."""
     clock = FakeClock()
     settings = [f"group.share.initialize.retry.interval.ms={RETRY_MS}", "group.share.assignment.interval.ms=0"]
     broker = Broker.open(load_config(settings=settings), MemoryDisk(), clock)

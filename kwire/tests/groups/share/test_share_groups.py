@@ -93,7 +93,7 @@ def test_a_failure_of_the_share_coordinator_is_tried_again(driver: ShardDriver) 
 def test_what_fails_again_and_again_is_logged_once(driver: ShardDriver, caplog: pytest.LogCaptureFixture) -> None:
     client, keeper = Client(driver, "a"), Keeper(driver)
 
-    def asked(error: ErrorCode) -> list[str]:
+    def lines_after(error: ErrorCode) -> list[str]:
         client.heartbeat()
         keeper.answer(error)
         driver.advance(5_000)
@@ -102,8 +102,8 @@ def test_what_fails_again_and_again_is_logged_once(driver: ShardDriver, caplog: 
         return said
 
     why = f"group {GROUP!a}: states are not initialized: COORDINATOR_NOT_AVAILABLE"
-    assert [asked(ErrorCode.COORDINATOR_NOT_AVAILABLE) for _ in range(3)] == [[why], [], []]
-    assert asked(ErrorCode.NONE) == []
+    assert [lines_after(ErrorCode.COORDINATOR_NOT_AVAILABLE) for _ in range(3)] == [[why], [], []]
+    assert lines_after(ErrorCode.NONE) == []
 
 
 def test_an_answer_that_never_comes_is_asked_for_again(driver: ShardDriver) -> None:
@@ -213,7 +213,7 @@ def test_its_records_are_of_kafkas_types(driver: ShardDriver) -> None:
 # A broker
 
 
-async def say(
+async def send_heartbeat(
     kwire: InTrio, member_id: str, epoch: int, topics: list[str] | None = None
 ) -> ShareGroupHeartbeatResponse:
     request = ShareGroupHeartbeatRequest("g", member_id, epoch, None, topics)
@@ -222,12 +222,12 @@ async def say(
 
 
 async def settled(kwire: InTrio, *topics: str) -> ShareGroupHeartbeatResponse:
-    """A member that has its partitions."""
-    joined = await say(kwire, "m", 0, list(topics))
+    """Joins a member, and returns the response with its partitions."""
+    joined = await send_heartbeat(kwire, "m", 0, list(topics))
     assert joined.error_code == ErrorCode.NONE, joined.error_message
     for _ in range(10):
         await trio.sleep(FIVE_SECONDS)
-        answer = await say(kwire, "m", joined.member_epoch)
+        answer = await send_heartbeat(kwire, "m", joined.member_epoch)
         if answer.assignment is not None and answer.assignment.topic_partitions:
             return answer
     raise AssertionError("nothing is assigned")
@@ -247,7 +247,7 @@ def test_a_group_is_there_again_after_a_restart() -> None:
     async def second(kwire: InTrio) -> None:
         group = await described(kwire)
         assert (group.group_state, group.group_epoch, len(group.members)) == ("Stable", 3, 1)
-        answer = await say(kwire, "m", 3, ["t"])
+        answer = await send_heartbeat(kwire, "m", 3, ["t"])
         assert answer.assignment is not None
         assert [it.partitions for it in answer.assignment.topic_partitions] == [[0, 1]]
         await trio.sleep(60)
@@ -266,7 +266,7 @@ def test_a_topic_that_is_made_again_is_another_topic() -> None:
         assigned = []
         for _ in range(4):
             await trio.sleep(FIVE_SECONDS)
-            answer = await say(kwire, "m", answer.member_epoch, ["t"])
+            answer = await send_heartbeat(kwire, "m", answer.member_epoch, ["t"])
             assert answer.assignment is not None
             assigned = [(it.topic_id, it.partitions) for it in answer.assignment.topic_partitions]
         assert assigned == [(again, [0])]
@@ -278,7 +278,7 @@ def test_without_the_feature_there_are_no_share_groups() -> None:
     async def scenario(kwire: InTrio) -> None:
         off = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("share.version", 0, upgrade_type=2)])
         assert (await kwire.call(off, 1)).error_code == ErrorCode.NONE
-        assert (await say(kwire, "m", 0, ["t"])).error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert (await send_heartbeat(kwire, "m", 0, ["t"])).error_code == ErrorCode.UNSUPPORTED_VERSION
         assert (await described(kwire)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
     with_broker(scenario)

@@ -1,8 +1,8 @@
 """Random clients against the machine of share groups: whatever they do and whatever fails, its promises hold.
 
-Epochs never go back. Nobody has what it does not subscribe to, or what is not initialized. What is initialized has a
-state with the share coordinator. Once everybody is heard from, every partition of a subscribed topic has a member. A
-replay of the log is the same group.
+Epochs never go back. No member has a partition that it does not subscribe to, or that is not initialized. One that is
+initialized has a state with the share coordinator. Once all members have sent heartbeats, every partition of a
+subscribed topic has a member. A replay of the log is the same group.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ ROUNDS = 6
 
 
 def has(active: str = "", standby: str = "", warmup: str = "") -> Tasks:
-    """Tasks as "a0 a1 b0": one letter for the subtopology."""
+    """Makes tasks from text like "a0 a1 b0": one letter for the subtopology."""
     roles = (active, standby, warmup)
     return Tasks(*(tasks_by_subtopology((it[0], int(it[1:])) for it in role.split()) for role in roles))
 
@@ -34,7 +34,7 @@ def stateless(**counts: int) -> dict[str, Subtopology]:
 
 @st.composite
 def groups(draw: st.DrawFn) -> TaskGroup:
-    """Small ones. Members may have what does not exist, what others have, or too much of it."""
+    """Draws small groups. Members may have what does not exist, what others have, or too much of it."""
     subtopologies = {
         name: Subtopology(draw(st.integers(0, 5)), draw(st.booleans())) for name in "abc"[: draw(st.integers(1, 3))]
     }
@@ -160,7 +160,7 @@ def test_fewer_standbys_are_wanted_than_there_are() -> None:
 
 
 def test_standbys_are_passed_on_along_a_chain() -> None:
-    """m4 may not take what m1 has too much of, as it is of its own process's tasks; m2 may, and has one for m4."""
+    """m4 may not take what m1 has too many of, its own process's tasks; m2 may, and has one for m4."""
     members = {
         "m1": TaskMember("p", has("a0", "b0 b1 b2")),
         "m2": TaskMember("q", has("a1", "a0")),

@@ -1,4 +1,4 @@
-"""Topologies that are described (KIP-1331): who is asked and when, what is stored, and what goes with its group."""
+"""Topology descriptions (KIP-1331): the members solicited and when, what is stored, and its removal."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def streams_group(driver: ShardDriver) -> StreamsGroup:
 
 
 def epochs(driver: ShardDriver) -> tuple[int, int]:
-    """The topology epochs whose descriptions were stored, and refused for good, as the log has them."""
+    """Returns the topology epochs of stored, and of refused, descriptions, as the log has them."""
     values = [
         it.value
         for it in driver.log
@@ -88,7 +88,7 @@ def sizes(driver: ShardDriver) -> tuple[int, int]:
 
 
 def heartbeats_until_solicited(client: Client, within_ms: int) -> int:
-    """How long it took, in steps of 10 s."""
+    """Returns how long it took, in steps of 10 s."""
     begun = client.driver.now_ms
     while client.driver.now_ms - begun <= within_ms:
         client.driver.advance(10 * SECOND)

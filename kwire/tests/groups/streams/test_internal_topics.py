@@ -1,4 +1,4 @@
-"""How many partitions internal topics get, and what members are told when topics are missing or wrong."""
+"""Partition counts of internal topics, and members' statuses when topics are missing or wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kwire.groups.streams_topics import InternalTopic
 def part(
     source: str = "", repartition: str = "", sink: str = "", changelog: str = "", together: str = ""
 ) -> TopologyPart:
-    """Topics by name, with spaces between; "r:4" has its number given.
+    """Makes a topology part of topic names, with spaces between; "r:4" has its number given.
 
     `together`: copartition groups, with "," between.
     """

@@ -1,4 +1,4 @@
-"""Members of streams groups on their way to any target: each active task runs once, and everybody arrives."""
+"""Members of streams groups on their way to any target: each active task runs once, and all arrive."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Member:
     process: str
     current: CurrentTasks = NEW_MEMBER
     owned: Tasks = NO_TASKS
-    """What the client runs: it takes what it is told, and gives up the rest when it likes."""
+    """The client's tasks: it takes those assigned, and gives up the rest when it likes."""
 
 
 class Application:
@@ -43,7 +43,7 @@ class Application:
         self.targets: dict[str, Tasks] = dict.fromkeys(self.members, NO_TASKS)
 
     def aim(self, places: dict[TaskId, tuple[str, str | None]]) -> None:
-        """Each task's member, and the process of its standby."""
+        """Sets each task's member, and the process of its standby."""
         self.epoch += 1
         active: dict[str, list[TaskId]] = {name: [] for name in self.members}
         standby: dict[str, list[TaskId]] = {name: [] for name in self.members}
@@ -74,7 +74,7 @@ class Application:
             member.owned = owned_by(member.current.assigned)
 
     def held(self, name: str, *roles: str) -> list[TaskId]:
-        """What the coordinator knows of: assigned, or not given up yet."""
+        """Returns the tasks that the coordinator counts: assigned, or not given up yet."""
         current = self.members[name].current
         found: list[TaskId] = []
         for held in (current.assigned, current.pending_revocation):

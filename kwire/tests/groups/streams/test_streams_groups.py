@@ -244,7 +244,7 @@ def test_topologies_have_bounds() -> None:
 
 @attrs.define(eq=False)
 class Controller:
-    """Creates topics, or fails as a test wants it."""
+    """A controller that creates topics, or fails as a test sets it."""
 
     error: ErrorCode = ErrorCode.NONE
     raises: bool = False

@@ -1,4 +1,4 @@
-"""What members send as their topology, and what of it a group takes."""
+"""The topology that members send, and the parts of it that a group uses."""
 
 from __future__ import annotations
 

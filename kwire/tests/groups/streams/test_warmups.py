@@ -141,7 +141,7 @@ def thread(driver: ShardDriver, name: str, **fields: Any) -> Client:
 
 
 def heartbeats(*clients: Client, turns: int = 6) -> None:
-    """Each gives up what it is no longer told to run."""
+    """Sends them; each member gives up what it is no longer to run."""
     for _ in range(turns):
         for client in clients:
             client.heartbeat()

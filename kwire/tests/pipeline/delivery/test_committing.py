@@ -67,7 +67,7 @@ class Scene:
             return writer.finish()
 
     def parts(self, values: Sequence[bytes] = (b"1", b"2", b"3", b"4")) -> list[Part]:
-        """A run of the batch, with transactional ids of its own: two tasks write, and one has nothing to write."""
+        """Makes a run of the batch, with its own transactional ids: two tasks write, and one has nothing to write."""
         run = next(self.runs)
         half = len(values) // 2
         return [self.part(run, 0, values[:half]), self.part(run, 1, values[half:]), self.part(run, 2, ())]
@@ -83,7 +83,7 @@ class Scene:
         return self.committer(step).commit(batch, parts)
 
     def committed(self) -> list[bytes]:
-        """All that a reader of committed data sees; nothing may be open."""
+        """Returns all that a reader of committed data sees; no transaction may be open."""
         found = []
         for partition in range(PARTITIONS):
             at = TopicPartition(self.topic, partition)
@@ -177,7 +177,7 @@ def test_brokers_before_transaction_version_2_do_as_well(
 
 
 def test_a_crash_within_the_decision_decides_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decision's record is written, and the end of its transaction is not asked for."""
+    """The decision's record is written, and its transaction is not ended."""
 
     def crash(_: Producer) -> None:
         raise Crash
@@ -243,7 +243,7 @@ def test_a_part_that_fails_is_aborted_at_once(scene: Scene) -> None:
 
 
 def lose(scene: Scene, part: Part) -> None:
-    """As a time-out does: its transaction is aborted by another who takes the id."""
+    """Aborts its transaction as a time-out does: another client takes the id."""
     assert part.transaction is not None
     Producer(scene.cluster, transactional_id=part.transaction.transactional_id).init()
 

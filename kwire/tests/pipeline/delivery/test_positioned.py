@@ -1,4 +1,4 @@
-"""Records and the position behind them are written together, whoever is killed. A kwire broker, no Spark."""
+"""Records and the position behind them are written together, whatever is killed. A kwire broker, no Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where records go, and how they are gathered: keys as Kafka's Java client sends them, the others in large batches."""
+"""Partitions and batches of records: keys as Kafka's Java client sends them, the others in large batches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_keys_are_hashed_as_by_kafkas_clients(key: bytes, hash_: int) -> None:
 
 @attrs.define(eq=False)
 class FakeProducer:
-    """Keeps what it is given."""
+    """A producer that keeps what it is given."""
 
     rounds: list[dict[TopicPartition, int]] = attrs.field(factory=list)
     values: dict[TopicPartition, list[bytes | None]] = attrs.field(factory=lambda: defaultdict(list))

@@ -1,4 +1,4 @@
-"""The fields of an index: how they are asked for, ordered, kept, and read out of a value."""
+"""The fields of an index: how they are requested, ordered, stored, and read out of a value."""
 
 from __future__ import annotations
 

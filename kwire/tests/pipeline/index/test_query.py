@@ -79,7 +79,7 @@ class Scene:
         return Query(warehouse=self.warehouse, where=where, **{**plain, **options})
 
     def scan(self, meets: Callable[[dict[str, Any], Record, int], object]) -> list[tuple[int, int]]:
-        """The brute way: every record is looked at."""
+        """Scans by brute force: every record is looked at."""
         found = []
         for partition, it in self.records:
             value = {} if it.value is None else json.loads(it.value)
@@ -137,7 +137,7 @@ def _is_indexed(record: Record) -> bool:
 
 
 def write_index(warehouse: Warehouse, records: list[tuple[int, Record]], position: Position) -> int:
-    """In three snapshots, and with one of upkeep behind them. Returns when the job committed last, in ms."""
+    """Writes three snapshots, and one of upkeep behind them. Returns when the job committed last, in ms."""
     rows: list[dict[str, Any]] = []
     for partition, it in records:
         if it.offset < position.offsets[partition] and _is_indexed(it):

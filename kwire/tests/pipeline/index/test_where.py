@@ -1,4 +1,4 @@
-"""Conditions: what is read, what they mean with nulls, and what is refused."""
+"""Conditions: their syntax, their meaning with nulls, and refusals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def found(text: str, **values: Any) -> bool | None:
-    """Whether a record of these values meets the condition; the names have _ for dots."""
+    """Returns whether a record of these values meets the condition; the names have _ for dots."""
 
     def value_of(column: Column) -> object:
         return values.get("_".join(column.path) if column.path[0] == "kafka" else column.name.replace(".", "_"))

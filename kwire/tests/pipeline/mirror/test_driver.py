@@ -100,7 +100,7 @@ class Mirror:
         return TopicPartition(self.topic, partition)
 
     def send(self, count: int = 1, *, partition: int = 0, committed: bool = True) -> None:
-        """Records of the source, in a transaction."""
+        """Sends records of the source, in a transaction."""
         producer = Producer(self.source, transactional_id=f"sends-{next(_numbers)}")
         producer.init()
         producer.begin()
@@ -117,7 +117,7 @@ class Mirror:
         alter_topic_configs(cluster, self.topic, {name.replace("_", "."): value for name, value in values.items()})
 
     def batch(self, results: Results = lambda found: found) -> dict[str, int]:
-        """A batch of all that is committed. `results` is what becomes of the tasks' results."""
+        """Runs a batch of all that is committed. `results` is what becomes of the tasks' results."""
         self.source.forget_topic(self.topic)
         ends = list_offsets(self.source, self.topic, LATEST, isolation_level=IsolationLevel.READ_COMMITTED)
 
@@ -130,7 +130,7 @@ class Mirror:
         return Mirror(self.clusters, self.topic, run_id=f"run-{next(_numbers)}")
 
     def declare_origin(self, origin: Origin) -> None:
-        """As a mirror does that writes the topic at the source."""
+        """Declares it as a mirror does that writes the topic at the source."""
         topic_id = str(self.source.topic(self.topic).topic_id)
         position = Position(
             at=TopicPartition("first", 0),
@@ -148,7 +148,7 @@ class Mirror:
         state_topic.write({position.key: position.value()}, now_ms())
 
     def check_copy(self) -> None:
-        """Everything is there once. The driver's maps are those of the state topic, and lead to the same records."""
+        """Checks that all is there once. The driver's maps match the state topic, and lead to the same records."""
         stored = self.stored
         for number, mirrored in self.driver.topics[self.topic].partitions.items():
             at = self.at(number)
@@ -355,7 +355,7 @@ def test_groups_get_offsets_of_records_that_are_there(mirror: Mirror) -> None:
 
 
 class OvertakenHandover(Handover):
-    """The upkeep was first with the target's topics, each time. It has found what is out of date by now."""
+    """A handover after the upkeep was first with the target's topics, each time. Its findings are out of date."""
 
     @contextmanager
     def target_topics(self) -> Iterator[TargetTopics]:

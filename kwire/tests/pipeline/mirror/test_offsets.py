@@ -43,7 +43,7 @@ Copies = list[tuple[int, int]]
 
 @st.composite
 def copies(draw: st.DrawFn) -> tuple[int, Copies, int]:
-    """Where the target began, the copies with gaps on either side, and where a consumer of the source may be."""
+    """Draws the target's start, the copies with gaps on either side, and a source consumer's positions."""
     begin = draw(st.integers(0, 5))
     source, target = draw(st.integers(0, 5)), begin + draw(st.integers(0, 3))
     found = []
@@ -56,7 +56,7 @@ def copies(draw: st.DrawFn) -> tuple[int, Copies, int]:
 
 
 def mapped(found: Copies, cuts: Sequence[int]) -> list[Run]:
-    """The runs, as batches that begin at `cuts` would make them."""
+    """Returns the runs, as batches that begin at `cuts` would make them."""
     runs: list[Run] = []
     for at, (source, target) in enumerate(found):
         last = runs[-1:]
@@ -66,12 +66,12 @@ def mapped(found: Copies, cuts: Sequence[int]) -> list[Run]:
 
 
 def next_copy(found: Copies, source: int) -> int | None:
-    """Where the first record from `source` on is at the target: what translations are held against."""
+    """Returns the target offset of the first record from `source` on: the reference for translations."""
     return min((target for at, target in found if at >= source), default=None)
 
 
 def next_seen(found: Copies, target: int) -> int | None:
-    """What a consumer at the target sees first."""
+    """Returns what a consumer at the target sees first."""
     return min((at for _, at in found if at >= target), default=None)
 
 

@@ -1,4 +1,4 @@
-"""Circles: what would come back to where it was is refused, over however many clusters."""
+"""Circles of mirrors: a copy that would return to its origin is refused, over any number of clusters."""
 
 from __future__ import annotations
 

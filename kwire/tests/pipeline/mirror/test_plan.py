@@ -1,4 +1,4 @@
-"""A mirror's plan as a value, and what has to be done for topics and groups. All of it without a broker."""
+"""A mirror's plan as a value, and the work due for topics and groups. All of it without a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a mirror would start, by `--dry-run` and as a value: two kwire brokers, no Spark."""
+"""The start of a mirror, by `--dry-run` and as a value: two kwire brokers, no Spark."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def mirror(*arguments: str) -> Result:
 
 
 def refused(*arguments: str) -> str:
-    """The one line that says why."""
+    """Returns the error's only line."""
     done = mirror(*arguments)
     assert done.exit_code == 2, done.output
     assert isinstance(done.exception, SystemExit)

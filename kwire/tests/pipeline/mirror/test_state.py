@@ -1,4 +1,4 @@
-"""What a mirror keeps is read as it was written, and what is none of it is told in a line."""
+"""The state of a mirror is read as it was written, and anything else is an error in one line."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def state(starts: Mapping[int, int], ends: Mapping[int, int], topic_id: str = "t
 
 
 def topic(starts: Mapping[int, int], ends: Mapping[int, int]) -> MirroredTopic:
-    """A topic of which nothing is declared."""
+    """Makes a topic of which nothing is declared."""
     return MirroredTopic(
         name="orders",
         target="copy",
@@ -43,7 +43,7 @@ def topic(starts: Mapping[int, int], ends: Mapping[int, int]) -> MirroredTopic:
 
 
 def begun(starts: Mapping[int, int], ends: Mapping[int, int]) -> MirroredTopic:
-    """A topic at its start."""
+    """Makes a topic at its start."""
     found = topic(starts, ends)
     for position in found.undeclared(starts, dict.fromkeys(starts, 0), WRITING):
         found.declared(position)

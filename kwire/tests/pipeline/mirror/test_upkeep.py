@@ -1,4 +1,4 @@
-"""When a mirror's upkeep is due, and what two threads hand to each other."""
+"""The upkeep of a mirror: its schedule, and what two threads hand to each other."""
 
 from __future__ import annotations
 

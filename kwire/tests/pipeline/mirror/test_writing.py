@@ -1,4 +1,4 @@
-"""What a task writes, between two kwire brokers and without Spark: once each, wherever it dies."""
+"""A task's output, between two kwire brokers and without Spark: once each, wherever it dies."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Scene:
         )
 
     def send(self, count: int, *, partition: int = 0, aborted: int = 0) -> None:
-        """Records of the source, in a transaction; and some more that are aborted."""
+        """Sends records of the source, in a transaction; and some more that are aborted."""
         at = TopicPartition(self.topic, partition)
         producer = Producer(self.source, transactional_id=f"sends-{next(_numbers)}")
         producer.init()
@@ -126,7 +126,7 @@ class Scene:
         return Record(0, 1_000 + number, b"key %d" % (number % 5), b"value %d" % number, (("n", b"%d" % number),))
 
     def ranges(self) -> dict[TopicPartition, OffsetRange]:
-        """From what the driver knows to the source's end."""
+        """Returns ranges from the driver's position to the source's end."""
         ends = list_offsets(self.source, self.topic, LATEST)
         return {
             at: OffsetRange(position=it, until=ends[at.partition], batch_bytes=150)
@@ -135,7 +135,7 @@ class Scene:
         }
 
     def batch(self, **options: Any) -> list[Copied]:
-        """A batch, as the driver has it written."""
+        """Writes a batch, as the driver has it written."""
         ranges = self.ranges()
         given = {"still_so": lambda _: None, "now_ms": now_ms, **options}
         copied = list(copy_rows(self.target, self.writing(), ranges, rows(self.source, ranges), **given))
@@ -148,7 +148,7 @@ class Scene:
         return copied
 
     def begin_again(self, run_id: str) -> None:
-        """As a new driver: it knows what is kept. What is open under the writers' names is ended first."""
+        """Starts a new driver with the stored state. Open transactions of the writers' names are ended first."""
         self.run_id = run_id
         for at in self.known:
             Producer(self.target, transactional_id=self.writing().transactional_id(at)).init()
@@ -159,7 +159,7 @@ class Scene:
         return MirroredPartition(state.positions[at], state.runs.get(at, []))
 
     def check_copy(self) -> None:
-        """Everything is there once, and the map finds each of it."""
+        """Checks that all is there once, and that the map finds each of it."""
         for partition in (0, 1):
             at = TopicPartition(self.topic, partition)
             here, there = records_of(self.source, at), records_of(self.target, at)
@@ -216,15 +216,15 @@ _STEPS = ("take", "begin", "write", "keep", "commit", "committed")
 
 
 def _dying(step: str, count: int, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Dies the so many-th time that it is told of a step. The dead abort nothing."""
+    """Returns a hook that dies at the n-th call for a step. A dead process aborts nothing."""
     left = itertools.count(1)
 
-    def told(name: str) -> None:
+    def reached(name: str) -> None:
         if name == step and next(left) == count:
             monkeypatch.setattr(Producer, "abort", lambda _: None)
             raise Killed
 
-    return told
+    return reached
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])

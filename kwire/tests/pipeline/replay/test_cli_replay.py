@@ -56,7 +56,7 @@ def replay(*arguments: str) -> Result:
 
 
 def refused(*arguments: str) -> str:
-    """The one line that says why."""
+    """Returns the error's only line."""
     done = replay(*arguments)
     assert done.exit_code == 2, done.output
     assert isinstance(done.exception, SystemExit)

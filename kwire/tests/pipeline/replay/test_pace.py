@@ -10,7 +10,7 @@ from kwire.pipeline.replay.pace import Pace
 
 
 def records_in(pace: Pace, begin_s: float, for_s: float, work_s: float = 0.0) -> int:
-    """How many go in that time, each of which takes `work_s` besides."""
+    """Returns how many go in that time, each of which takes `work_s` besides."""
     now_s, count = begin_s, 0
     while True:
         now_s += pace.wait_s(now_s)

@@ -1,4 +1,4 @@
-"""What a replay is asked to do, and what its first run decided."""
+"""The options of a replay, and the decisions of its first run."""
 
 from __future__ import annotations
 

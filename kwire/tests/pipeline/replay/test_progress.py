@@ -1,4 +1,4 @@
-"""What a replay tells of itself while it works."""
+"""The reports of a replay while it works."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Scene:
         return it
 
     def pin(self, state: State = "running", generation: int = 1) -> None:
-        """What the driver keeps: at the end without the positions."""
+        """Writes what the driver keeps: at the end without the positions."""
         pinned = Pinned(
             run="r",
             generation=generation,
@@ -95,13 +95,13 @@ class Scene:
                 writer.keep(pinned.to_json(), gone)
 
     def write(self, rows: Iterable[Row], clock: waiting.Clock | None = None) -> None:
-        """As a run of its own."""
+        """Writes as a run of its own."""
         with Cluster(self.broker.address) as cluster:
             abort_orphans(cluster, transactional_id(self.assignment.name, None))
             write_rows(cluster, self.assignment, rows, now_ms=now_ms, clock=clock or waiting.SystemClock())
 
     def written(self) -> dict[int, list[Record]]:
-        """What a reader of committed records finds in each partition."""
+        """Returns each partition's committed records."""
         found = {}
         with Cluster(self.broker.address) as cluster:
             ends = list_offsets(cluster, self.assignment.topic, LATEST, isolation_level=IsolationLevel.READ_COMMITTED)
@@ -117,7 +117,7 @@ def now_ms() -> int:
 
 
 def row(target: int, partition: int, offset: int) -> Row:
-    """Its value tells where it comes from."""
+    """Makes a row whose value has its origin."""
     return Row(target, partition, offset, Record(0, offset, b"k%d" % partition, b"%d:%d" % (partition, offset)))
 
 
@@ -127,7 +127,7 @@ class Killed(BaseException):
 
 @attrs.define(eq=False)
 class Killer:
-    """Kills at the n-th of the moments of a task, and counts on."""
+    """A hook that kills at the n-th of the moments of a task, and counts on."""
 
     at: int
     moment: int = 0
@@ -153,7 +153,7 @@ class Killer:
 
 
 def merged(places: Iterable[tuple[int, int, int]], dice: random.Random) -> list[Row]:
-    """By target; within it each source partition in order, and these merged in some way, each time another."""
+    """Merges by target; within it each source partition in order, and these in some way, each time another."""
     by_source: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for target, partition, offset in sorted(places):
         by_source[target, partition].append(row(target, partition, offset))
@@ -238,7 +238,7 @@ def test_a_task_that_comes_when_the_replay_is_over_writes_nothing(
 
 @attrs.define(eq=False)
 class Clock:
-    """Only sleeping takes time; `slept` has when somebody did, and for how long."""
+    """A clock that only sleeping moves; `slept` has when a task slept, and for how long."""
 
     now_s: float = 0.0
     slept: list[tuple[float, float]] = attrs.field(factory=list)

@@ -1,4 +1,4 @@
-"""Record batches as Arrow columns: what comes out is what the record codec says, for whatever records there are."""
+"""Record batches as Arrow columns: the output matches the record codec, for any records."""
 
 from __future__ import annotations
 

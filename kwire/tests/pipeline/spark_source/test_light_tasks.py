@@ -1,4 +1,4 @@
-"""What a process does at its tasks: archives that have not changed are not read, and modules are no garbage."""
+"""The cost of a process's tasks: unchanged archives are not read, and modules are no garbage."""
 
 from __future__ import annotations
 

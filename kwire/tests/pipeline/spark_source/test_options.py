@@ -1,4 +1,4 @@
-"""The options: the connector's names and defaults; what is wrong or not supported is told in one line, by its name."""
+"""The options: the connector's names and defaults; one that is wrong or not supported is an error in one line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAST = {"kafka.bootstrap.servers": "here:9092", "subscribe": "t"}
 
 
 def parse(*, streaming: bool = False, **given: Any) -> SourceOptions:
-    """Dots are written as __."""
+    """Parses options; dots are written as __."""
     options = {**LEAST, **{name.replace("__", "."): value for name, value in given.items()}}
     return parse_source_options(
         {name.lower(): value for name, value in options.items() if value != "-"}, streaming=streaming

@@ -1,4 +1,4 @@
-"""A task, and the questions of the driver, against brokers made of functions."""
+"""A task, and the requests of the driver, against brokers made of functions."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_start_that_cannot_be_found_is_told(brokers: FakeBrokers, given: dict[
 
 
 def two_partitions(brokers: FakeBrokers) -> None:
-    """Offsets 2 to 8, of which 7 is the first of time 50; none is of 99."""
+    """Sets two partitions with offsets 2 to 8, of which 7 is the first of time 50; none is of 99."""
     brokers.leaders = {"t": [1, 2]}
     at_times = {-2: 2, -1: 9, 10: 7, 50: 7, 99: -1}
     brokers.answers[ListOffsetsRequest] = lambda _, request: response_of(

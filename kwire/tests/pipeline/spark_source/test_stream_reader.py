@@ -1,4 +1,4 @@
-"""A stream's reader, asked in the order in which Spark 4.0 asks: limits hold from the first batch on, always."""
+"""A stream's reader, called in the order of Spark 4.0: limits hold from the first batch on, always."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @attrs.define(eq=False)
 class FakeTopics:
-    """What the brokers would say."""
+    """Topics as the brokers would report them."""
 
     ends: dict[TopicPartition, int]
     firsts: dict[TopicPartition, int] = attrs.field(factory=dict)

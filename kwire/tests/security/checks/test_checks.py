@@ -1,4 +1,4 @@
-"""How checks are found and broken. That breaking each of them turns a test red is shown by `make soak-checks`."""
+"""The finding and breaking of checks. `make soak-checks` shows that breaking any of them turns a test red."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When keys are fetched: the machine alone, with numbers for the time."""
+"""The schedule of key fetches: the machine alone, with numbers for the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which signed tokens are accepted: the signature, the claims, and what an attacker would try."""
+"""The check of signed tokens: the signature, the claims, and an attacker's attempts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from testkit.security.oauth.issuer import (
 
 
 class Keys:
-    """A `KeyHolder` for tests: remembers which unknown keys it was told of."""
+    """A `KeyHolder` for tests that records the unknown keys that it was notified of."""
 
     def __init__(self, *members: dict[str, Any], trouble: str | None = None) -> None:
         self.keys = KeySet.parse(jwks(*members)) if members else KeySet()
@@ -243,7 +243,7 @@ def test_no_tolerance_means_the_millisecond() -> None:
 
 
 def signed_bytes(payload: bytes) -> str:
-    """A token with a right signature for any payload."""
+    """Makes a token with a right signature for any payload."""
     from jwt.api_jws import PyJWS
 
     return PyJWS().encode(payload, private_key("RSA"), "RS256", headers={"kid": "k1"})

@@ -1,4 +1,4 @@
-"""A client whose token is in a file: what it sends, and files that have none."""
+"""A client whose token is in a file: the bytes that it sends, and files without a token."""
 
 from __future__ import annotations
 

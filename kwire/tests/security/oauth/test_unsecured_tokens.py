@@ -1,4 +1,4 @@
-"""Unsigned tokens, for listeners that ask for them by name: Kafka's OAuthBearerUnsecuredValidatorCallbackHandler."""
+"""Unsigned tokens, for listeners that enable them by name: Kafka's OAuthBearerUnsecuredValidatorCallbackHandler."""
 
 from __future__ import annotations
 

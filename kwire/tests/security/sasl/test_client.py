@@ -1,4 +1,4 @@
-"""A login module of a client becomes a machine that logs in, or a mistake that says what to write."""
+"""A client's login module becomes a machine that logs in, or an error that says what to write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection's session: what comes after what, for how long, and authenticating again."""
+"""The session of a connection: its order, its lifetime, and reauthentication."""
 
 from __future__ import annotations
 

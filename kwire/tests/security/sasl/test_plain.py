@@ -1,4 +1,4 @@
-"""PLAIN: who comes in, who does not, and what each of them is told."""
+"""PLAIN: accepted clients, refused clients, and the answers to them."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def client(
 
 
 def login(server: ScramExchange, client: ScramClient, *, now_ms: int = NOW_MS) -> Authenticated:
-    """Both to the end. Raises what either of them raises."""
+    """Runs both to the end. Raises what either of them raises."""
     data = client.respond(None)
     while True:
         assert data is not None
@@ -212,7 +212,7 @@ def test_an_unknown_name_gets_a_salt_like_others_which_stays_the_same() -> None:
 def test_an_unknown_name_stays_out_even_with_the_right_proof() -> None:
     @attrs.frozen
     class Guessed:
-        """As if somebody had found a password for unknown names."""
+        """Credentials as if an attacker had found a password for unknown names."""
 
         def credential(self, _: str) -> ScramCredential:
             return ALICE
@@ -244,7 +244,7 @@ def test_another_authorization_id_than_the_name_is_refused() -> None:
 
 
 def _final(challenge: bytes, header: bytes, *, bare: bytes = b"n=alice,r=first", nonce: bytes = b"firstmore") -> bytes:
-    """Alice's, with the right proof for what is in it."""
+    """Returns alice's last message, with the right proof for what is in it."""
     without_proof = b"c=" + b64encode(header) + b",r=" + nonce
     signed = b",".join((bare, challenge, without_proof))
     key = SCRAM_SHA_256.client_key(SCRAM_SHA_256.salted_password("alice's", SALT, 4096))

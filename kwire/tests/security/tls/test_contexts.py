@@ -1,4 +1,4 @@
-"""What contexts are made of: protocols, suites, who is asked for a certificate, and what is warned of."""
+"""The parts of contexts: protocols, suites, requests for client certificates, and warnings."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_settings_that_cannot_be_used_are_refused(changed: dict[str, object], sa
 
 
 def too_short() -> tuple[str, str]:
-    """A key of RSA that OpenSSL finds too short, and its certificate."""
+    """Makes a key of RSA that OpenSSL finds too short, and its certificate."""
     key = rsa.generate_private_key(65_537, 1024)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "short")])
     now = datetime.now(UTC)
@@ -106,7 +106,7 @@ def test_a_certificate_that_openssl_does_not_take_is_refused_by_its_name() -> No
 
 
 class _Choosy(ssl.SSLContext):
-    """Takes no certificate into its truststore: to it, each is damaged."""
+    """A context that takes no certificate into its truststore, as if each were damaged."""
 
     def load_verify_locations(self, cafile: Any = None, capath: Any = None, cadata: Any = None) -> None:
         super().load_verify_locations(cafile, capath, cadata[:-1])

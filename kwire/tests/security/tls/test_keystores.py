@@ -1,4 +1,4 @@
-"""Keystores and truststores of all types: what is read, and what is said of those that cannot be."""
+"""Keystores and truststores of all types: contents, and the errors about those that cannot be read."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ JKS = b"\xfe\xed\xfe\xed\0\0\0\2\0\0\0\1" + bytes(100)
 
 
 def in_openssls_own_form(key_pem: str) -> str:
-    """Encrypted, with a header that says how."""
+    """Encrypts the key in a form whose header has the cipher."""
     key = load_pem_private_key(key_pem.encode(), None)
     form, encryption = PrivateFormat.TraditionalOpenSSL, BestAvailableEncryption(PASSWORD.encode())
     return key.private_bytes(Encoding.PEM, form, encryption).decode()
 
 
 def changed(pem: str, old: bytes, new: bytes) -> str:
-    """The same PEM, with other bytes in its first block."""
+    """Returns the same PEM, with other bytes in its first block."""
     head, _, rest = pem.partition("-----\n")
     text, dashes, tail = rest.partition("-----END")
     return f"{head}-----\n{base64.b64encode(base64.b64decode(text).replace(old, new)).decode()}\n{dashes}{tail}"
 
 
 def point_of(chain: str) -> bytes:
-    """The public key, as the first certificate has it."""
+    """Returns the public key, as the first certificate has it."""
     key = x509.load_pem_x509_certificate(chain.encode()).public_key()
     return key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
 
 
 def pkcs12_of_key(key_pem: str) -> bytes:
-    """Without its certificate."""
+    """Returns the key without its certificate."""
     key = load_pem_private_key(key_pem.encode(), None)
     assert isinstance(key, EllipticCurvePrivateKey)
     return pkcs12.serialize_key_and_certificates(b"key", key, None, None, BestAvailableEncryption(PASSWORD.encode()))
 
 
 def chain_of_three() -> tuple[str, str]:
-    """A key, and the chain of its certificate: with two authorities between it and the root."""
+    """Makes a key, and the chain of its certificate: with two authorities between it and the root."""
     leaf = authority().create_child_ca().create_child_ca().issue_cert(HOST)
     return leaf.private_key_pem.bytes().decode(), "".join(it.bytes().decode() for it in leaf.cert_chain_pems)
 

@@ -35,7 +35,7 @@ def encoded_oid(dotted: str) -> bytes:
 
 
 def name(*relative_names: list[Attribute]) -> bytes:
-    """The content of a name, the first of its parts first."""
+    """Returns the content of a name, the first of its parts first."""
     return b"".join(
         element(0x31, b"".join(element(0x30, encoded_oid(oid) + element(tag, value)) for oid, tag, value in attributes))
         for attributes in relative_names

@@ -1,4 +1,4 @@
-"""ssl.principal.mapping.rules: what Kafka 4.3.1's parser takes, and what it makes of distinguished names."""
+"""ssl.principal.mapping.rules: the rules that Kafka 4.3.1's parser takes, and their results."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def with_the_start_offset_as_it_is(applied_to: Function) -> Function:
 
 
 def recording(changed: Callable[[Any], Any]) -> Callable[[Function], Function]:
-    """The record of another change than the one that is applied."""
+    """Writes the record of another change than the one that is applied."""
     return lambda record: lambda change: record(changed(change))
 
 
@@ -64,7 +64,7 @@ def without_tombstones(changes: Iterable[Any]) -> list[Any]:
     return [change for change in changes if not (isinstance(change, Snapshot) and change.state is None)]
 
 
-def as_if_asked_for(changes: Iterable[Any]) -> list[Any]:
+def as_if_requested(changes: Iterable[Any]) -> list[Any]:
     return [
         Snapshot(change.key, attrs.evolve(change.state, created_ms=change.state.written_ms)) if change.state else change
         for change in changes
@@ -204,7 +204,7 @@ MISTAKES = [
     ),
     mistake(
         "idle states are recorded again for ever",
-        instead(f"{SHARD}._append", appending(as_if_asked_for), seen_by=COLD),
+        instead(f"{SHARD}._append", appending(as_if_requested), seen_by=COLD),
     ),
     mistake("a restart sets no deadlines", instead(f"{SHARD}.loaded", always(()))),
 ]

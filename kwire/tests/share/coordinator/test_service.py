@@ -63,13 +63,13 @@ class Scene:
     def log(self) -> Partition:
         return self.broker.partitions.find(SHARE_GROUP_STATE, 0)
 
-    def ask(self, kind: Kind, *asked: Any, group_id: str = "g") -> list[tuple[E, Any]]:
+    def call(self, kind: Kind, *asked: Any, group_id: str = "g") -> list[tuple[E, Any]]:
         response = at_once(self.broker.share_state.answer(kind, kind.request(group_id, {self.topic_id: list(asked)})))
         (topic,) = response.results
         return [(E(it.error_code), it) for it in topic.partitions]
 
     def error(self, kind: Kind, asked: Any) -> E:
-        ((code, _),) = self.ask(kind, asked)
+        ((code, _),) = self.call(kind, asked)
         return code
 
     def initialize(self, partition: int = 0) -> None:
@@ -79,7 +79,7 @@ class Scene:
         return self.error(WRITE, WriteData(partition, 0, 0, start_offset, 0, [StateBatch(5, 9, 2, 1)]))
 
     def read(self, partition: int = 0) -> tuple[E, int]:
-        ((code, result),) = self.ask(READ, ReadData(partition, -1))
+        ((code, result),) = self.call(READ, ReadData(partition, -1))
         return code, result.start_offset
 
     def advance(self, by_ms: int) -> None:

@@ -1,7 +1,7 @@
 """The share coordinator's machine against dictionaries, with failures, restarts and the passing of time.
 
-The model has one entry for each offset. It knows nothing of batches, records, snapshots or logs. After every step the
-replay of the log says what the machine says, however much of the log was deleted.
+The model has one entry for each offset. It has no batches, records, snapshots or logs. After every step the
+replay of the log equals the machine, however much of the log was deleted.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def driver() -> ShardDriver:
 
 
 def kinds(driver: ShardDriver) -> str:
-    """S for a snapshot, u for an update, x for a tombstone."""
+    """Returns S for a snapshot, u for an update, x for a tombstone."""
     return "".join(
         "u" if isinstance(change, Update) else "x" if change.state is None else "S" for change in driver.changes()
     )

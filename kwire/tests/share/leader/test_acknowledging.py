@@ -1,4 +1,4 @@
-"""What members say of the records that they hold, and what is written of it."""
+"""Acknowledgements by members of the records that they hold, and what is written of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fetch acquires."""
+"""The records that a fetch acquires."""
 
 from __future__ import annotations
 

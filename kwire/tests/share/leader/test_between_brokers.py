@@ -24,20 +24,20 @@ from testkit.share.coordinator.persister_scene import Scene, started
 
 @attrs.define(eq=False)
 class Member(ShareRequests):
-    """It keeps its connection to each broker, and has a session there."""
+    """A member with a connection to each broker, and a session there."""
 
     cluster: ConnectedCluster = attrs.field(factory=ConnectedCluster)
     connections: dict[int, Any] = attrs.field(factory=dict)
 
-    def ask(self, node_id: int, request: ApiMessage) -> Any:
-        """The response, after all that the brokers ask each other for it."""
+    def call(self, node_id: int, request: ApiMessage) -> Any:
+        """Returns the response, after all requests between the brokers for it."""
         answer = self.begin(node_id, request)
         self.cluster.deliver_all()
         assert answer.is_set
         return answer.value.unwrap()
 
     def begin(self, node_id: int, request: ApiMessage) -> Future[Any]:
-        """The response will be in the future, when the brokers have asked each other."""
+        """Returns a future of the response, set after the requests between the brokers."""
         handler = share_acknowledge if isinstance(request, ShareAcknowledgeRequest) else share_fetch
         connection = self.connections.setdefault(node_id, context(self.version))
         answer: Future[Any] = begun(bound(handler.handle, self.cluster.brokers[node_id])(request, connection))
@@ -48,7 +48,7 @@ class Member(ShareRequests):
         self.connections.pop(node_id).on_closed()
 
     def fetch(self, node_id: int) -> Any:
-        return self.ask(node_id, self.fetch_request())
+        return self.call(node_id, self.fetch_request())
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_leader_reads_and_writes_the_state_at_another_broker(scene: Scene) -> 
     # The state is still on its way when the first fetch has no time left.
     assert acquired(consumer.fetch(2)) == []
     assert acquired(consumer.fetch(2)) == [(0, 1, 1)]
-    answer = consumer.ask(2, consumer.acknowledge_request((0, 0, ACCEPT)))
+    answer = consumer.call(2, consumer.acknowledge_request((0, 0, ACCEPT)))
     assert partition_of(answer).error_code == E.NONE
     state = scene.run(2, scene.persister(2).read("g", scene.topic_id, 0, 100))
     assert state.batches == ((0, 0, 2, 1),)
@@ -91,11 +91,11 @@ def test_the_next_leader_goes_on_and_the_one_before_tells_where_it_is(scene: Sce
     consumer = member(scene)
     consumer.fetch(2)
     assert acquired(consumer.fetch(2)) == [(0, 1, 1)]
-    assert partition_of(consumer.ask(2, consumer.acknowledge_request((0, 0, ACCEPT)))).error_code == E.NONE
+    assert partition_of(consumer.call(2, consumer.acknowledge_request((0, 0, ACCEPT)))).error_code == E.NONE
     scene.cluster.replicate("t", 0, source=2, target=1)
     scene.cluster.elect("t", 0, 1)
     assert len(scene.cluster.brokers[2].sharing) == 0
-    for answer in (consumer.fetch(2), consumer.ask(2, consumer.acknowledge_request((1, 1, ACCEPT)))):
+    for answer in (consumer.fetch(2), consumer.call(2, consumer.acknowledge_request((1, 1, ACCEPT)))):
         data = partition_of(answer)
         assert data.error_code == E.NOT_LEADER_OR_FOLLOWER
         image = scene.cluster.brokers[1].metadata.image.topics["t"].partitions[0]
@@ -110,14 +110,14 @@ def test_a_write_of_a_leader_that_does_not_know_of_its_successor_is_fenced(scene
     consumer.fetch(2)
     assert acquired(consumer.fetch(2)) == [(0, 1, 1)]
     scene.run(1, scene.persister(1).read("g", scene.topic_id, 0, 100))
-    answer = consumer.ask(2, consumer.acknowledge_request((0, 1, ACCEPT)))
+    answer = consumer.call(2, consumer.acknowledge_request((0, 1, ACCEPT)))
     assert partition_of(answer).error_code == E.NOT_LEADER_OR_FOLLOWER
     assert len(scene.cluster.brokers[2].sharing) == 0
 
 
 def test_a_fetch_that_waits_goes_on_when_the_state_has_come(scene: Scene) -> None:
     consumer = member(scene)
-    assert acquired(consumer.ask(2, consumer.fetch_request(max_wait_ms=60_000))) == [(0, 1, 1)]
+    assert acquired(consumer.call(2, consumer.fetch_request(max_wait_ms=60_000))) == [(0, 1, 1)]
 
 
 def test_a_state_that_comes_after_the_leader_has_changed_is_dropped(scene: Scene) -> None:
@@ -129,7 +129,7 @@ def test_a_state_that_comes_after_the_leader_has_changed_is_dropped(scene: Scene
     assert partition_of(answer.value.unwrap()).error_code == E.NOT_LEADER_OR_FOLLOWER
     scene.cluster.deliver_all()
     assert len(scene.cluster.brokers[2].sharing) == 0
-    assert acquired(consumer.ask(1, attrs.evolve(consumer, epoch=0).fetch_request())) == [(0, 1, 1)]
+    assert acquired(consumer.call(1, attrs.evolve(consumer, epoch=0).fetch_request())) == [(0, 1, 1)]
 
 
 def test_a_group_without_sessions_is_forgotten_when_its_last_write_is_done(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""What a share group gives up on a broker: it is in the dead-letter topic, once it is archived (KIP-1191)."""
+"""Records that a share group gives up on a broker: in the dead-letter topic, once archived (KIP-1191)."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def test_after_a_restart_a_letter_is_copied_that_was_not() -> None:
 
 
 def test_after_a_restart_a_letter_that_is_there_is_not_copied_again() -> None:
-    """The broker ended between the letter and the state that says so."""
+    """The broker ended between the letter and the state that records it."""
     disk = MemoryDisk()
 
     async def before(scene: DeadLetterScene) -> None:

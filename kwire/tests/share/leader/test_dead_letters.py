@@ -1,4 +1,4 @@
-"""What is rejected, or delivered too often, goes to the dead-letter topic before it is archived (KIP-1191)."""
+"""Records rejected, or delivered too often, go to the dead-letter topic before they are archived (KIP-1191)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a share partition makes of the persisted state, and of a log that begins later."""
+"""The start of a share partition from the persisted state, and from a log that begins later."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_acquired_records_of_a_persisted_state_are_available() -> None:
 
 
 def test_what_was_in_flight_is_fetched_again() -> None:
-    """The persister knows nothing of records that were acquired and not acknowledged."""
+    """The persister has no record of acquisitions without an acknowledgement."""
     s = scene(10, (15, 19, ACKNOWLEDGED, 1), (25, 29, ACKNOWLEDGED, 1))
     assert (s.partition.start_offset, s.partition.end_offset) == (10, 29)
     assert s.partition.next_fetch_offset == 10

@@ -1,4 +1,4 @@
-"""When share partitions begin and end: restarts, leader epochs, deleted topics, failed disks and fenced writes."""
+"""The begin and end of share partitions: restarts, leader epochs, deleted topics, failed disks, fenced writes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_restarted_leader_knows_what_was_acknowledged_and_delivers_the_rest_ag
 
 
 async def begin_epoch(group: ShareGroup) -> int:
-    """The broker is elected again; its leader epoch then."""
+    """Elects the broker again. Returns its leader epoch then."""
     image = group.broker.metadata.image.topics["t"]
     change = PartitionChangeRecord(0, image.topic_id, isr=[group.broker.config.node_id], leader=1)
     await finished(group.broker.metadata.change(lambda state: ([change], None)))

@@ -1,4 +1,4 @@
-"""Where a group begins in a partition."""
+"""The offset at which a group begins in a partition."""
 
 from __future__ import annotations
 

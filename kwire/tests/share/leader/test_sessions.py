@@ -178,7 +178,7 @@ def test_sessions_can_be_closed_together() -> None:
 
 
 def response(context: ShareContext, **how: str) -> list[SharedPartition]:
-    """`how`: what there is to say of a partition by its index: records, error."""
+    """Returns the partitions of a response. `how`: the result of a partition by its index: records, error."""
     return [
         it
         for it in context.partitions

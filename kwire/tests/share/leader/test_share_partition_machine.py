@@ -90,7 +90,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def settle(self, data: st.DataObject) -> None:
-        """It may be asked for at any time. Then it goes on."""
+        """Settles at any time, and continues after that."""
         self.act(data).settle()
 
 

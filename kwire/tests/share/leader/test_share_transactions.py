@@ -1,4 +1,4 @@
-"""What members of a share group get of transactions: never markers, and what was aborted only if they want it."""
+"""Transactions in share groups: members never get markers, and get aborted records only if configured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Producers:
     sequences: dict[int, int] = attrs.field(factory=dict)
 
     def send(self, producer_id: int, count: int = 1) -> None:
-        """One batch of an open transaction."""
+        """Sends one batch of an open transaction."""
         sequence = self.sequences.get(producer_id, 0)
         self.sequences[producer_id] = sequence + count
         now_ms = self.group.broker.clock.now_ms()

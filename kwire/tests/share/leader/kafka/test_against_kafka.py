@@ -1,7 +1,7 @@
 """The same steps to our share partition and to Apache Kafka's own: they acquire, answer, write and keep the same.
 
 The worlds are tidy: their logs have no holes and are not compacted or trimmed, what is acknowledged is held, no renewal
-is part of a request that fails, and there are no restarts. `share_partition.py` says what differs outside of that.
+is part of a request that fails, and there are no restarts. `share_partition.py` has the differences outside of that.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Judge:
     to: IO[str]
     of: IO[str]
 
-    def ask(self, *words: object) -> list[str]:
+    def call(self, *words: object) -> list[str]:
         self.to.write(" ".join(map(str, words)) + "\n")
         self.to.flush()
         answer = self.of.readline().split()
@@ -98,19 +98,19 @@ class TimedOutTwice(Exception):
 
 
 class JudgedPartition(SharePartition):
-    """Ours; every step is also done to Kafka's."""
+    """Our share partition; every step is also done to Kafka's."""
 
     def __init__(self, limits: ShareLimits, judge: Judge) -> None:
         super().__init__(3, limits)
         self.judge = judge
         self.kafkas: dict[Write, list[int]] = {}
-        """The writes of Kafka that say the same: it has one for each time-out."""
+        """The same writes of Kafka: it has one for each time-out."""
 
     def initialize(self, persisted: PersistedState) -> list[Effect]:
         effects = super().initialize(persisted)
         numbers = [int(it) for batch in persisted.batches for it in batch]
         limits = (self.limits.max_in_flight_records, self.limits.delivery_count_limit, self.limits.lock_duration_ms)
-        begun = self.judge.ask("begin", persisted.start_offset, *limits, len(persisted.batches), *numbers)
+        begun = self.judge.call("begin", persisted.start_offset, *limits, len(persisted.batches), *numbers)
         assert begun == ["None"]
         self.compare()
         return effects
@@ -128,10 +128,10 @@ class JudgedPartition(SharePartition):
         acquired = super().acquire(
             member, fetched, max_records=max_records, batch_size=batch_size, mode=mode, now_ms=now_ms
         )
-        self.judge.ask("now", now_ms)
+        self.judge.call("now", now_ms)
         numbers = [it for batch in fetched.batches for it in batch]
         how = (int(mode), batch_size, max_records, fetched.fetch_offset, len(fetched.batches))
-        theirs = self.judge.ask("acquire", member, *how, *numbers)
+        theirs = self.judge.call("acquire", member, *how, *numbers)
         assert [":".join(map(str, it)) for it in acquired] == theirs[1:]
         self.compare()
         return acquired
@@ -146,20 +146,20 @@ class JudgedPartition(SharePartition):
         now_ms: int,
     ) -> list[Effect]:
         effects = super().acknowledge(token, member, batches, may_renew=may_renew, now_ms=now_ms)
-        self.judge.ask("now", now_ms)
+        self.judge.call("now", now_ms)
         numbers = [n for it in batches for n in (it.first_offset, it.last_offset, len(it.types), *it.types)]
-        self.compare_reply(effects, self.judge.ask("acknowledge", member, len(batches), *numbers))
+        self.compare_reply(effects, self.judge.call("acknowledge", member, len(batches), *numbers))
         return effects
 
     def release(self, token: Token, member: str) -> list[Effect]:
         effects = super().release(token, member)
-        self.compare_reply(effects, self.judge.ask("release", member))
+        self.compare_reply(effects, self.judge.call("release", member))
         return effects
 
     def expire(self, *, now_ms: int) -> list[Effect]:
         effects = super().expire(now_ms=now_ms)
-        self.judge.ask("now", now_ms)
-        _, *theirs = self.judge.ask("expire")
+        self.judge.call("now", now_ms)
+        _, *theirs = self.judge.call("expire")
         writes = [it for it in effects if isinstance(it, Write)]
         assert len(writes) == (1 if theirs else 0)
         for write in writes:
@@ -169,9 +169,9 @@ class JudgedPartition(SharePartition):
 
     def written(self, write: Write, error: ErrorCode, *, now_ms: int) -> list[Effect]:
         effects = super().written(write, error, now_ms=now_ms)
-        self.judge.ask("now", now_ms)
+        self.judge.call("now", now_ms)
         for number in self.kafkas.pop(write):
-            (theirs,) = self.judge.ask("answer", number, int(error))
+            (theirs,) = self.judge.call("answer", number, int(error))
             answers = [it.error for it in effects if isinstance(it, Acknowledged)]
             assert answers == ([ERRORS[theirs]] if write.token is not None else [])
         self.compare()
@@ -207,7 +207,7 @@ class JudgedPartition(SharePartition):
         self.kafkas[write] = numbers
 
     def compare(self) -> None:
-        start, end, complete, next_fetch, can_acquire, *records = self.judge.ask("state")
+        start, end, complete, next_fetch, can_acquire, *records = self.judge.call("state")
         assert (self.start_offset, self.end_offset) == (int(start), int(end))
         assert self.delivery_complete_count == int(complete)
         assert self.next_fetch_offset == int(next_fetch)
@@ -230,6 +230,7 @@ class JudgedPartition(SharePartition):
         }
 
 
+@pytest.mark.more
 def test_it_does_what_kafka_does(judge: Judge) -> None:
     for seed in range(examples(50)):
         world = World(
