@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar
-
-import pytest
 
 from testkit.clients import aio
 from testkit.clients.administration.aiokafka_client import Aiokafka
@@ -15,13 +12,7 @@ from testkit.clients.groups import aiokafka_client as members
 from testkit.clients.groups.client import Client as GroupClient
 
 _loop = aio.LoopInThread()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def loop_runs() -> Iterator[None]:
-    _loop.start()
-    yield
-    _loop.stop()
+loop_runs = aio.module_fixture_of(_loop)
 
 
 class TestTopics(TopicScenes):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import ClassVar
 
@@ -25,13 +25,7 @@ from testkit.clients.groups.scenes import (
 from testkit.servers.brokers import Broker
 
 _loop = aio.LoopInThread()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def loop_runs() -> Iterator[None]:
-    _loop.start()
-    yield
-    _loop.stop()
+loop_runs = aio.module_fixture_of(_loop)
 
 
 class TestMembers(MemberScenes, PatternScenes, ResetScenes, ClassicScenes, StaticScenes):

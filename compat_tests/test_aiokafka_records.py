@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar
-
-import pytest
 
 from testkit.clients import aio
 from testkit.clients.records.aiokafka_client import Aiokafka
@@ -13,13 +10,7 @@ from testkit.clients.records.client import Client
 from testkit.clients.records.scenes import ProduceScenes, ReadScenes
 
 _loop = aio.LoopInThread()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def loop_runs() -> Iterator[None]:
-    _loop.start()
-    yield
-    _loop.stop()
+loop_runs = aio.module_fixture_of(_loop)
 
 
 class TestProducing(ProduceScenes):

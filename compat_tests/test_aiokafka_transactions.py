@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import ClassVar
 
 import attrs
-import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, ProducerFenced
 
@@ -19,13 +18,7 @@ from testkit.clients.transactions.restarts import RestartScenes
 from testkit.clients.transactions.scenes import TransactionScenes
 
 _loop = aio.LoopInThread()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def loop_runs() -> Iterator[None]:
-    _loop.start()
-    yield
-    _loop.stop()
+loop_runs = aio.module_fixture_of(_loop)
 
 
 @attrs.define(eq=False)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any, ParamSpec, TypeVar
 
+import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
@@ -55,6 +56,18 @@ class LoopInThread:
             yield entered
         finally:
             self.run(manager.__aexit__(None, None, None))
+
+
+def module_fixture_of(loop: LoopInThread) -> Callable[[], Iterator[None]]:
+    """Returns a fixture that runs the loop while the tests of its module run. Assign it to a name of the module."""
+
+    @pytest.fixture(scope="module", autouse=True)
+    def loop_runs() -> Iterator[None]:
+        loop.start()
+        yield
+        loop.stop()
+
+    return loop_runs
 
 
 @asynccontextmanager

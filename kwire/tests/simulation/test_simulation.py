@@ -66,7 +66,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     ],
 )
 def test_a_run_does_not_depend_on_the_order_of_sets(seeds: list[str]) -> None:
-    """That order differs from process to process."""
+    """The order of a set of strings differs from process to process."""
     one, another = (
         subprocess.run(
             [sys.executable, "-m", "testkit.worlds.simulation", *seeds, "--seconds", str(SHORT_S)],

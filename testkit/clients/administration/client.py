@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from testkit.clients.groups.client import Committed
 
 SET_FOR_TOPIC, DEFAULT = 1, 5
-"""Where the value of a config is from, as in the protocol."""
+"""The sources of a configuration's value, as in the protocol."""
 
 
 class Refused(Exception):

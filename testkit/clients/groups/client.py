@@ -51,7 +51,7 @@ class MemberConfig:
     strategy: str | None = None
     """One of the client's strategies."""
     way: str = "sync"
-    """How it commits: one of the client's ways."""
+    """The way of committing: one of those that the client has."""
     reset: str = "earliest"
     """auto.offset.reset."""
     client_id: str | None = None
@@ -60,7 +60,7 @@ class MemberConfig:
     session_ms: int | None = None
     max_poll_ms: int | None = None
     looks_often: bool = False
-    """Whether it requests the metadata of topics several times in a second."""
+    """True if it requests the metadata of topics several times in a second."""
 
 
 class Offsets(Protocol):

@@ -112,7 +112,7 @@ class KafkaPython:
     ways: Sequence[str] = ("sync", "async", "at close")
     crash_strategies: Sequence[str | None] = (None,)
     cooperative: str = "cooperative-sticky"
-    """Which 2.2 does not have."""
+    """Version 2.2 does not have it."""
     bytes_after_metadata: int = 0
     assignors: ClassVar[dict[str, Any]] = {
         "range": RangePartitionAssignor,

@@ -39,7 +39,7 @@ class _Offsets:
 class _Member(_Offsets):
     way: str
     answers: list[KafkaError | None]
-    """What became of its commits."""
+    """The results of its commits."""
     changes: list[tuple[str, list[int]]] = attrs.field(factory=list, init=False)
     _last: Message | None = attrs.field(default=None, init=False)
 

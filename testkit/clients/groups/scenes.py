@@ -195,7 +195,7 @@ class ClassicScenes(_Scenes):
 
 
 class StaticScenes(_Scenes):
-    def test_a_static_member_that_comes_back_in_time_gets_what_it_had_and_disturbs_nobody(
+    def test_a_static_member_that_comes_back_in_time_gets_its_partitions_without_a_rebalance(
         self, broker: Broker, new_topic: Callable[..., str], group: str
     ) -> None:
         topic = new_topic(partitions=4)

@@ -289,7 +289,7 @@ class ShareLives(RuleBasedStateMachine):
         self.altered |= tps
         if was_deleting:
             self._may_have_forgotten(found.topic_id)
-        assert tps <= self._marked(), "whoever coordinates the group next knows of the states"
+        assert tps <= self._marked(), "the next coordinator of the group has the states"
 
     @rule(chosen=st.sets(st.sampled_from(TOPICS), min_size=1), all_leave=st.booleans(), fails=st.booleans())
     def offsets_are_deleted(self, chosen: set[str], all_leave: bool, fails: bool) -> None:
@@ -388,7 +388,7 @@ class ShareLives(RuleBasedStateMachine):
         for client in members:
             assert client.epoch == group.epoch == group.assignment_epoch, "everybody is up to date"
             for tp in client.assigned:
-                assert self.topics.name_of(tp[0]) is not None, "nobody keeps a topic that is gone"
+                assert self.topics.name_of(tp[0]) is not None, "no group keeps a topic that is gone"
                 holders.setdefault(tp, set()).add(client.member_id)
         for client in members:
             for name in client.topics:

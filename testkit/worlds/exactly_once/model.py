@@ -130,7 +130,7 @@ class Log:
             if self.tp == OFFSETS and all(record.value is None for record in batch.records):
                 self._take(len(batch.records))  # a group that had nothing is gone
                 continue
-            assert header.is_control, f"{self.tp}: nobody was told of the batch at {header.base_offset}"
+            assert header.is_control, f"{self.tp}: no producer got an answer about the batch at {header.base_offset}"
             self.end_offset = header.next_offset
             piece = self.open.pop(header.producer_id, None)
             if piece is not None:

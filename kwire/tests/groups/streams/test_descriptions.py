@@ -153,7 +153,7 @@ def test_one_member_is_asked_at_a_time_and_later_each_time(driver: ShardDriver) 
 def test_members_of_version_0_are_not_asked(driver: ShardDriver) -> None:
     old = joined(driver, "old", version=0)
     assert not old.is_solicited
-    assert joined(driver, "new").is_solicited, "nobody was asked before"
+    assert joined(driver, "new").is_solicited, "no member got the request before"
 
 
 def test_a_member_that_leaves_is_not_asked(driver: ShardDriver) -> None:
