@@ -177,6 +177,7 @@ def write_until(table: Table, folder: Path, stage: str, latest: dict[str, tuple[
                 return
 
 
+@pytest.mark.more
 def test_files_are_right_after_a_kill_at_any_stage_of_a_cleaning(java: JavaHost) -> None:
     with new_broker() as broker:
         topics.create(broker.bootstrap, "killed", config=CONFIG, replicas=[NODE])

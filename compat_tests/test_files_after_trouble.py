@@ -35,7 +35,10 @@ from testkit.storage.inspected import repair_folder, write_folder, wrong
 from testkit.storage.plantings import ALL
 
 # A disk that is small or fails under it alone, a command of ours: Apache Kafka has no part in this but as the judge.
-pytestmark = pytest.mark.skipif(KIND != "kwire", reason="is about kwire alone, whatever KWIRE_COMPAT says")
+pytestmark = [
+    pytest.mark.more,
+    pytest.mark.skipif(KIND != "kwire", reason="is about kwire alone, whatever KWIRE_COMPAT says"),
+]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FILL_UP = 400

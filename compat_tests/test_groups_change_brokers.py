@@ -31,8 +31,11 @@ from testkit.raw.groups import CONSUMER, wait_until_served
 from testkit.servers.brokers import KIND, SETTINGS, KwireServe
 from testkit.storage.checkpoint_files import CHECKPOINTS, rows_of
 
-# Both brokers are in every test here: once is enough.
-pytestmark = pytest.mark.skipif(KIND != "kwire", reason="runs kwire and Apache Kafka, whatever KWIRE_COMPAT says")
+pytestmark = [
+    pytest.mark.more,
+    # Both brokers are in every test here: once is enough.
+    pytest.mark.skipif(KIND != "kwire", reason="runs kwire and Apache Kafka, whatever KWIRE_COMPAT says"),
+]
 
 TOPIC, GROUP, PARTITIONS = "kept", "the-group", 4
 AWAY = "group-of-one-who-is-away"

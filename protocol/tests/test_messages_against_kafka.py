@@ -23,6 +23,8 @@ from testkit.messages.catalogue import Entry, messages, naming
 from testkit.messages.messages_judge import Judge, running_judge
 from testkit.messages.values import difference, least, most, values
 
+pytestmark = pytest.mark.more
+
 EXAMPLES_PER_VERSION = examples(1)
 OF_VOTERS = {52, 53, 54, 70, 80, 81, 82, 94}
 """Vote, BeginQuorumEpoch, EndQuorumEpoch, ControllerRegistration, three of RaftVoter, UnregisterController."""

@@ -12,6 +12,8 @@ from testkit.spark import records
 from testkit.spark.jobs import Jobs, RecordedReport, positions
 from testkit.spark.records import Record
 
+pytestmark = pytest.mark.more
+
 NewTopic = Callable[..., str]
 Sent = Callable[..., None]
 
@@ -84,7 +86,6 @@ def test_a_bad_value_leaves_the_row_as_it_was(jobs: Jobs, topic: str, sent: Sent
     assert positions(jobs.errors(topic)) == [(0, 1), (0, 2), (0, 3), (0, 5)]
 
 
-@pytest.mark.more
 def test_a_batch_that_was_written_and_not_published_is_written_again(
     jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +110,6 @@ def test_a_batch_that_was_written_and_not_published_is_written_again(
     assert _by_key(jobs, topic) == {b"a": b"2", b"c": b"3"}
 
 
-@pytest.mark.more
 def test_records_that_come_a_second_time_change_nothing(
     jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +137,6 @@ def test_records_that_come_a_second_time_change_nothing(
     assert jobs.position(topic) == before
 
 
-@pytest.mark.more
 def test_a_key_that_moved_to_a_new_partition_keeps_its_newest_value(jobs: Jobs, topic: str, sent: Sent) -> None:
     """Partitions are read side by side: what is older may come in the same batch, or in a later one."""
     at = records.an_hour_ago_ms()

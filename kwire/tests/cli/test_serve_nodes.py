@@ -70,6 +70,7 @@ def serving(folder: Path, *arguments: str) -> Iterator[Nodes]:
         process.communicate(timeout=TIMEOUT_S)
 
 
+@pytest.mark.more
 def test_nodes_are_one_cluster_and_one_that_was_killed_is_started_again(tmp_path: Path) -> None:
     with serving(tmp_path, "--nodes", "2", "--metrics-listen", "127.0.0.1:0") as nodes:
         assert len(nodes.addresses) == 2
@@ -89,6 +90,7 @@ def test_nodes_are_one_cluster_and_one_that_was_killed_is_started_again(tmp_path
     assert sorted(it.name for it in (tmp_path / "data").iterdir()) == ["cluster", "node-1", "node-2"]
 
 
+@pytest.mark.more
 def test_nodes_have_one_copy_of_each_internal_topic_by_default_and_say_so(tmp_path: Path) -> None:
     with serving(tmp_path, "--nodes", "2", "--set", "transaction.state.log.replication.factor=2") as nodes:
         eventually(lambda: nodes.in_service() == [1, 2], "both are in service")
@@ -105,6 +107,7 @@ def test_nodes_have_one_copy_of_each_internal_topic_by_default_and_say_so(tmp_pa
     }
 
 
+@pytest.mark.more
 def test_no_node_outlives_a_supervisor_that_was_killed(tmp_path: Path) -> None:
     with serving(tmp_path, "--nodes", "2") as nodes:
         assert nodes.pids(1)

@@ -15,7 +15,7 @@ from testkit.mutants.changes import Change, Function, Mutant, always, instead
 from testkit.mutants.lives import Lives
 from testkit.share.coordinator.machine import ShareStateMachine
 
-LIVES = Lives(ShareStateMachine, seed=932, examples=500)
+LIVES = Lives(ShareStateMachine, seed=8, examples=500)
 
 BATCHES = "kwire.share.coordinator.batches"
 MODULE = "kwire.share.coordinator.shard"
