@@ -118,7 +118,8 @@ class _Bell:
         self._far.close()
 
     def ring(self) -> None:
-        with suppress(BlockingIOError):  # it is ringing already
+        # Either it is ringing already, or the loop has found the callback by itself, and has ended since.
+        with suppress(OSError):
             self._far.send(b"!")
 
     def on_rung(self, _: int) -> None:

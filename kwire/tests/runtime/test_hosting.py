@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from queue import SimpleQueue
 
 import pytest
 import trio
-from outcome import Outcome
+from outcome import Outcome, capture
 
 from kwire.runtime import guest_clock
 from kwire.runtime.guest_clock import POLL_S
 from kwire.runtime.poll import READ, Poll, new_poll
-from kwire.runtime.processor import SHORTEST_PAUSE_S, Processor, Timer
+from kwire.runtime.processor import SHORTEST_PAUSE_S, Processor, Timer, _Bell
 from testkit.scenes.processor_scene import Pair, new_pair
 
 TIMEOUT_S = 30
@@ -129,6 +130,31 @@ def test_a_thread_wakes_a_task_while_the_processor_sleeps(processor: Processor) 
             gate.set()
 
     hosted(processor, main)
+
+
+def test_a_thread_may_ring_after_its_callback_was_the_last(
+    processor: Processor, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop has found the callback without the bell, because a socket was ready."""
+    has_ended = threading.Event()
+    outcomes: SimpleQueue[Outcome[None]] = SimpleQueue()
+    ring = _Bell.ring
+
+    def ring_late(bell: _Bell) -> None:
+        assert has_ended.wait(TIMEOUT_S)
+        outcomes.put(capture(ring, bell))
+
+    monkeypatch.setattr(_Bell, "ring", ring_late)
+
+    async def main() -> None:
+        processor.add(pair.near, lambda _: None)
+        pair.far.send(b"x")
+        await trio.sleep(A_MOMENT_S)
+        processor.remove(pair.near)
+
+    hosted(processor, main)
+    has_ended.set()
+    outcomes.get(timeout=TIMEOUT_S).unwrap()
 
 
 def test_it_serves_a_guest_for_which_no_thread_can_be_started(
