@@ -47,10 +47,10 @@ soak: $(SOAKS) ## Run the long tests, including 1,000 kills: hours; ARGS="--kill
 $(SOAKS): .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp
 
 soak-tests:
-	$(CACHED) $(BIN)/python -m pytest -n auto --durations=20 -m soak -o timeout=1800
+	$(CACHED) $(BIN)/python -m pytest -n auto --durations=20 -m soak -o timeout=1800 -o faulthandler_timeout=1830
 
 soak-examples: # forty times the examples of make test
-	KWIRE_EXAMPLES_TIMES=40 $(CACHED) $(BIN)/python -m pytest -n auto -o timeout=1800 \
+	KWIRE_EXAMPLES_TIMES=40 $(CACHED) $(BIN)/python -m pytest -n auto -o timeout=1800 -o faulthandler_timeout=1830 \
 		$$(grep -rlE --include='test_*.py' 'examples\([0-9]+\)' protocol storage kwire)
 
 soak-everything-at-once:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from testkit.basics.waiting import Deadline
+from testkit.basics.waiting import PAUSE_S, Deadline
 
 FLUSH_TIMEOUT_S = 20.0
 CALL_TIMEOUT_S = 20.0
+LEAVING_S = 2.0
 _METADATA_TIMEOUT_S = 5.0
 
 # librdkafka reports lost connections to standard error; tests that stop the broker expect them.
@@ -66,7 +68,21 @@ def consuming(bootstrap: str, *topics: str, **config: Any) -> Iterator[Consumer]
             consumer.subscribe(list(topics))
         yield consumer
     finally:
+        if topics and "group.instance.id" not in config:  # a static member that closes remains in its group
+            leave(consumer)
         consumer.close()
+
+
+def leave(consumer: Consumer) -> None:
+    """Leaves the group of a consumer that has subscribed, and handles the rebalances that are under way.
+
+    If it closes while its partitions change, it may wait for ever (librdkafka's issue 4884).
+    """
+    with suppress(RuntimeError, KafkaException):  # it is closed, or has met a fatal error
+        consumer.unsubscribe()
+        deadline = time.monotonic() + LEAVING_S
+        while consumer.assignment() and time.monotonic() < deadline:
+            consumer.poll(PAUSE_S)
 
 
 @contextmanager

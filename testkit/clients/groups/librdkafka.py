@@ -146,7 +146,11 @@ class Confluent:
         if config.looks_often:
             settings["topic.metadata.refresh.interval.ms"] = 200
         with confluent.consuming(bootstrap, **settings) as consumer:
-            yield _Member(consumer, config.way, answers)
+            try:
+                yield _Member(consumer, config.way, answers)
+            finally:
+                if config.instance is None:
+                    confluent.leave(consumer)
 
     def _settings(self, bootstrap: str, config: MemberConfig) -> dict[str, Any]:
         settings: dict[str, Any] = {"group.id": config.group, "group.protocol": self.protocol}
