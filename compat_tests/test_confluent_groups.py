@@ -11,7 +11,7 @@ from testkit.basics.values import numbered
 from testkit.basics.waiting import Deadline, eventually
 from testkit.clients.confluent import CALL_TIMEOUT_S, consuming, error_of, error_of_reading, fill, reading, take
 from testkit.clients.confluent_groups import settle
-from testkit.clients.groups.client import Client
+from testkit.clients.groups.client import Client, CooperativeClient
 from testkit.clients.groups.librdkafka import Confluent
 from testkit.clients.groups.scenes import (
     ClassicScenes,
@@ -33,11 +33,11 @@ QUICK_MS = 1_000
 class TestClassicMembers(
     MemberScenes, SleeperScenes, PatternScenes, ResetScenes, ClassicScenes, StaticScenes, CooperativeScenes
 ):
-    client: ClassVar[Client] = Confluent(groups.CLASSIC)
+    client: ClassVar[CooperativeClient] = Confluent(groups.CLASSIC)
 
 
 class TestConsumerMembers(MemberScenes, SleeperScenes, ResetScenes, StaticScenes, CooperativeScenes):
-    client: ClassVar[Client] = Confluent(groups.CONSUMER)
+    client: ClassVar[CooperativeClient] = Confluent(groups.CONSUMER)
 
 
 class TestOffsets(OffsetScenes):

@@ -20,6 +20,7 @@ from testkit.clients.administration.newer_kafka_python import NewerKafkaPython
 from testkit.clients.administration.scenes import FurtherScenes
 from testkit.clients.groups import newer_kafka_python as members
 from testkit.clients.groups.client import Client as GroupClient
+from testkit.clients.groups.client import CooperativeClient
 from testkit.clients.groups.scenes import CooperativeScenes, StaticScenes
 from testkit.clients.kafka_python import administering, consuming, fill
 from testkit.clients.kafka_python_groups import settle
@@ -28,7 +29,7 @@ from testkit.servers.brokers import NODES, Broker
 
 
 class TestMembers(StaticScenes, CooperativeScenes):
-    client: ClassVar[GroupClient] = members.NewerKafkaPython()
+    client: ClassVar[CooperativeClient] = members.NewerKafkaPython()
 
 
 class TestFurther(FurtherScenes):

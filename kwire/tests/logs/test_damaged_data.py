@@ -196,7 +196,7 @@ def crashed(data: Path) -> None:
 
 
 def crashed_early(data: Path) -> None:
-    """Leaves the folder as a crash does before the first checkpoint of what is on the medium."""
+    """Leaves the folder as after a crash before the first checkpoint of synced records."""
     crashed(data)
     (data / "recovery-point-offset-checkpoint").unlink()
 

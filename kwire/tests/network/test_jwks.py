@@ -62,11 +62,11 @@ def in_trio(keys: FreshKeys, is_so: Callable[[], bool]) -> None:
 
 def test_keys_are_fetched_until_it_succeeds_and_the_log_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    keys = FreshKeys(config(), "SASL", PreparedFetch("nobody there", "nobody there", "garbage", KEYS))
+    keys = FreshKeys(config(), "SASL", PreparedFetch("no answer", "no answer", "garbage", KEYS))
     in_trio(keys, lambda: keys.refresh.keys is KEYS)
     assert keys.refresh.trouble is None
     assert caplog.messages == [
-        "listener SASL: the keys of OAUTHBEARER tokens cannot be fetched: nobody there; "
+        "listener SASL: the keys of OAUTHBEARER tokens cannot be fetched: no answer; "
         "no token is accepted until they can",
         "listener SASL: the keys of OAUTHBEARER tokens cannot be fetched: garbage; no token is accepted until they can",
         "listener SASL: the keys of OAUTHBEARER tokens come from https://issuer/keys",

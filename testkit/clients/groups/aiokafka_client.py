@@ -12,9 +12,9 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from testkit.basics.waiting import Deadline
 from testkit.clients import aio
-from testkit.clients.groups.client import GIVEN, TAKEN, Committed, Evicted, Member, MemberConfig, Refused, Taken
+from testkit.clients.groups import python_members
+from testkit.clients.groups.client import Committed, Evicted, Member, MemberConfig, Refused, Taken
 from testkit.clients.members import MemberProcess, member_process
 
 _ASSIGNORS = {
@@ -24,15 +24,8 @@ _ASSIGNORS = {
 }
 
 
-class _Listener(ConsumerRebalanceListener):
-    def __init__(self, changes: list[tuple[str, list[int]]]) -> None:
-        self._told = changes
-
-    def on_partitions_revoked(self, revoked: Any) -> None:
-        self._told.append((TAKEN, sorted(it.partition for it in revoked)))
-
-    def on_partitions_assigned(self, assigned: Any) -> None:
-        self._told.append((GIVEN, sorted(it.partition for it in assigned)))
+class _Listener(python_members.ChangeListener, ConsumerRebalanceListener):
+    pass
 
 
 @attrs.define(eq=False)
@@ -98,14 +91,10 @@ class _Member(_Offsets):
             batches = self.loop.run(self.consumer.getmany(timeout_ms=50, max_records=most))
         except errors.BrokerResponseError as error:
             raise Refused(error.errno) from error
-        return [Taken(it.partition, it.offset, it.value) for batch in batches.values() for it in batch]
+        return python_members.records_of(batches)
 
     def take(self, count: int) -> list[Taken]:
-        records: list[Taken] = []
-        deadline = Deadline()
-        while len(records) < count and deadline.not_over(f"{count} records; got {records}"):
-            records += self._poll(count - len(records))
-        return records
+        return python_members.take(self._poll, count)
 
     def commit(self) -> None:
         if self.way == "sync":
@@ -122,10 +111,6 @@ class Aiokafka:
     strategies: Sequence[str] = tuple(_ASSIGNORS)
     crash_strategies: Sequence[str | None] = (None,)
     bytes_after_metadata: int = 0
-
-    @property
-    def cooperative(self) -> str:
-        raise NotImplementedError("aiokafka has no cooperative members")
 
     @contextmanager
     def joining(self, bootstrap: str, config: MemberConfig) -> Iterator[_Member]:

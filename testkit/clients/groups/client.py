@@ -111,10 +111,6 @@ class Client(Protocol):
         """The strategies that a member in a process of its own can have; None is the default."""
 
     @property
-    def cooperative(self) -> str:
-        """The strategy with which members keep what does not move."""
-
-    @property
     def ways(self) -> Sequence[str]:
         """The ways in which its members commit: "sync", "at close", and others."""
 
@@ -136,3 +132,9 @@ class Client(Protocol):
 
     def settle(self, members: Sequence[Member], partitions: int, *, most: int) -> list[list[int]]:
         """Polls until they share the partitions of one topic; returns those of each."""
+
+
+class CooperativeClient(Client, Protocol):
+    @property
+    def cooperative(self) -> str:
+        """The strategy with which members keep what does not move."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, ClassVar
 
 import attrs
@@ -12,21 +13,14 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from testkit.basics.waiting import Deadline
 from testkit.clients import kafka_python, kafka_python_groups
-from testkit.clients.groups.client import GIVEN, TAKEN, Committed, Evicted, Member, MemberConfig, Refused, Taken
+from testkit.clients.groups import python_members
+from testkit.clients.groups.client import Committed, Evicted, Member, MemberConfig, Refused, Taken
 from testkit.clients.members import MemberProcess, member_process
 
 
-class _Listener(ConsumerRebalanceListener):
-    def __init__(self, changes: list[tuple[str, list[int]]]) -> None:
-        self._told = changes
-
-    def on_partitions_revoked(self, revoked: Any) -> None:
-        self._told.append((TAKEN, sorted(it.partition for it in revoked)))
-
-    def on_partitions_assigned(self, assigned: Any) -> None:
-        self._told.append((GIVEN, sorted(it.partition for it in assigned)))
+class _Listener(python_members.ChangeListener, ConsumerRebalanceListener):
+    pass
 
 
 @attrs.define(eq=False)
@@ -82,14 +76,10 @@ class _Member(_Offsets):
             batches = self.consumer.poll(timeout_ms=timeout_ms, max_records=most)
         except errors.BrokerResponseError as error:
             raise Refused(error.errno) from error
-        return [Taken(it.partition, it.offset, it.value) for batch in batches.values() for it in batch]
+        return python_members.records_of(batches)
 
     def take(self, count: int) -> list[Taken]:
-        records: list[Taken] = []
-        deadline = Deadline()
-        while len(records) < count and deadline.not_over(f"{count} records; got {records}"):
-            records += self._poll(kafka_python.POLL_MS, count - len(records))
-        return records
+        return python_members.take(partial(self._poll, kafka_python.POLL_MS), count)
 
     def commit(self) -> None:
         match self.way:

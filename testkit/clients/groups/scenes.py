@@ -12,7 +12,17 @@ from kwire_protocol.errors import ErrorCode
 from testkit.basics.values import numbered
 from testkit.basics.waiting import Deadline
 from testkit.clients import confluent
-from testkit.clients.groups.client import GIVEN, TAKEN, Client, Committed, Evicted, Member, MemberConfig, Refused
+from testkit.clients.groups.client import (
+    GIVEN,
+    TAKEN,
+    Client,
+    Committed,
+    CooperativeClient,
+    Evicted,
+    Member,
+    MemberConfig,
+    Refused,
+)
 from testkit.raw import topics
 from testkit.servers.brokers import Broker
 
@@ -216,6 +226,8 @@ class StaticScenes(_Scenes):
 
 
 class CooperativeScenes(_Scenes):
+    client: ClassVar[CooperativeClient]
+
     def test_cooperative_members_keep_what_does_not_move(
         self, broker: Broker, new_topic: Callable[..., str], group: str
     ) -> None:
