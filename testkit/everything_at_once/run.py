@@ -28,7 +28,7 @@ from testkit.everything_at_once import keeper, kept, passers_by, scraper, tinker
 from testkit.everything_at_once.admin import EARLIEST, LATEST, Admin
 from testkit.everything_at_once.reading import read
 from testkit.everything_at_once.transactions import Began, Ended, Transactions
-from testkit.everything_at_once.under_test import BrokerUnderTest
+from testkit.everything_at_once.under_test import CHECKPOINT_INTERVALS_MS, BrokerUnderTest
 from testkit.everything_at_once.worker import Complaint, Counted, MakeWork, Message, Worker
 from testkit.java.java_host import JavaHost
 from testkit.kills import judging
@@ -389,6 +389,7 @@ class Conductor:
             self.complain(f"the broker was stopped, and ended with {self.broker.exit_code}: {self._last_words()}")
 
     def _start(self) -> None:
+        self.broker.set_checkpoint_interval(self.random.choice(CHECKPOINT_INTERVALS_MS))
         self.broker.start()
         self.broker.check_log()
 

@@ -29,8 +29,8 @@ from testkit.kills.sigkill.ledger import Mark
 Complain = Callable[[str], None]
 
 CHECKPOINTED_WITHIN_S = 20.0
-"""Checkpoints are written every few milliseconds, but for those on a disk that is full just then; and a kill may come
-before that, and the start after it take some seconds."""
+"""Checkpoints are written every three seconds at least, but for those on a disk that is full just then; and a kill may
+come before that, and the start after it take some seconds."""
 
 
 class Seen(NamedTuple):

@@ -42,6 +42,13 @@ FAST = SETTINGS | {
 PATIENT = {"group.consumer.session.timeout.ms": "20000"}
 """Settings for members that have to wait for a connection."""
 
+CHECKPOINT_INTERVALS_MS = ("10", "3000")
+"""Each start of the broker has one of them.
+
+With the first, a checkpoint is written at almost any moment. With the second, the last one may be stale for as long as
+a topic takes to be deleted and created again.
+"""
+
 _WATCHED = (sys.executable, "-m", f"{__package__}.watched")
 _LINE = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (\w+) +(.*)$")
 _TRACEBACK = "Traceback (most recent call last):"
@@ -80,6 +87,10 @@ class BrokerUnderTest(KwireServe):
         """The numbers of log lines by level."""
         self.was_full = 0
         """The number of log lines about connections that wait for descriptors."""
+
+    def set_checkpoint_interval(self, interval_ms: str) -> None:
+        """Sets the time between two checkpoints of offsets, from the next start on."""
+        self.settings = self.settings | {"log.flush.offset.checkpoint.interval.ms": interval_ms}
 
     def make(self, mistake: str) -> None:
         """Makes one of `races.RACES`, from the next start on."""
