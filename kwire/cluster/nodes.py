@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
 if TYPE_CHECKING:
     from kwire.cluster.member import ClusterMember
-    from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
 
 
@@ -20,6 +19,19 @@ class NodeEndpoint:
     host: str
     port: int
     rack: str | None
+
+
+class ClientConnection(Protocol):
+    """The listener that a client uses, and the address of this node that it connected to."""
+
+    @property
+    def listener_name(self) -> str: ...
+
+    @property
+    def local_host(self) -> str: ...
+
+    @property
+    def local_port(self) -> int: ...
 
 
 @attrs.frozen
@@ -39,23 +51,24 @@ class Nodes:
         """True if this node does the work of the controller."""
         return self.member is None or self.member.is_controller
 
-    def endpoints(self, context: Context) -> list[NodeEndpoint]:
-        """The address of every broker in service, as advertised on the listener that the client of `context` uses.
+    def endpoints(self, connection: ClientConnection) -> list[NodeEndpoint]:
+        """The address of every broker in service, as advertised on the client's listener.
 
-        If nothing is advertised, this node's address is the one that the client dialled. If no broker is in service, it
-        is this one, which has just started or is about to end: a client that gets no broker may never retry.
+        If nothing is advertised, this node's address is the one that the client connected to. If no broker is in
+        service, it is this one, which has just started or is about to end: a client that gets no broker may never
+        retry.
         """
         image, config = self.metadata.image, self.metadata.config
         brokers = image.live_brokers() or [it for it in (image.brokers.get(config.node_id),) if it is not None]
         return [
-            NodeEndpoint(config.node_id, context.local_host, context.local_port, config.broker_rack)
+            NodeEndpoint(config.node_id, connection.local_host, connection.local_port, config.broker_rack)
             if broker.broker_id == config.node_id and not config.advertised_listeners
             else NodeEndpoint(
                 broker.broker_id,
-                broker.endpoints[context.listener_name].host,
-                broker.endpoints[context.listener_name].port,
+                broker.endpoints[connection.listener_name].host,
+                broker.endpoints[connection.listener_name].port,
                 broker.rack,
             )
             for broker in brokers
-            if context.listener_name in broker.endpoints
+            if connection.listener_name in broker.endpoints
         ]

@@ -19,7 +19,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 from prometheus_client import make_wsgi_app
@@ -31,9 +31,6 @@ from kwire.metrics import reading
 from kwire.metrics.metric import Family, MetricType, Times
 from kwire.runtime import workers
 from kwire.runtime.workers import Worker
-
-if TYPE_CHECKING:
-    from kwire.node.broker import Broker
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +45,8 @@ RETRY_ACCEPT_S: Final = 1.0
 class MetricsEndpoint:
     """The HTTP server. `sock` is a non-blocking listening socket; the caller closes it after `run`."""
 
-    def __init__(self, broker: Broker, sock: socket.socket) -> None:
-        self._broker = broker
+    def __init__(self, services: reading.Services, sock: socket.socket) -> None:
+        self._services = services
         self._sock = sock
         self._room = trio.Semaphore(MAX_AT_ONCE)
         self._reading = trio.Lock()
@@ -91,7 +88,7 @@ class MetricsEndpoint:
     async def _read(self) -> list[Family]:
         async with self._reading:
             if trio.current_time() - self._read_at > FRESH_S:
-                self._families = await reading.read(self._broker)
+                self._families = await reading.read(self._services)
                 self._read_at = trio.current_time()
             return self._families
 

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kwire.metrics import groups, shares
 from kwire.metrics.metric import Family
 
 if TYPE_CHECKING:
-    from kwire.node.broker import Broker
+    from kwire.groups.service import GroupService
+    from kwire.share.coordinator.service import ShareStateService
+    from kwire.share.leader.service import SharingService
 
 METRICS: Final = (*groups.METRICS, *shares.METRICS)
 
 
-async def read(broker: Broker) -> list[Family]:
+class Services(Protocol):
+    """The services of a broker that have metrics."""
+
+    @property
+    def groups(self) -> GroupService: ...
+
+    @property
+    def sharing(self) -> SharingService: ...
+
+    @property
+    def share_state(self) -> ShareStateService: ...
+
+
+async def read(services: Services) -> list[Family]:
     """Returns every metric once, in the order of `METRICS`. Reads in slices, so that other work has its turn."""
     return [
-        *await groups.read(broker.groups),
-        *await shares.read_sharing(broker.sharing),
-        *shares.read_states(broker.share_state),
+        *await groups.read(services.groups),
+        *await shares.read_sharing(services.sharing),
+        *shares.read_states(services.share_state),
     ]
