@@ -152,6 +152,11 @@ class LogMove:
         self.failed_folder = self.source_folder
         data = piece.batches.read()
         self.failed_folder = self.target_folder
+        if len(data) < piece.batches.size:
+            raise CorruptLogError(
+                f"{self.source.path} behind offset {piece.batches.base_offset}: the file has fewer bytes than its log "
+                "knows of"
+            )
         try:
             for position, header in iter_headers(memoryview(data)):
                 check_batch(data, header, position)

@@ -13,8 +13,11 @@ A copy is durable before anything is changed.
 
 from __future__ import annotations
 
+import errno
+
 from kwire_storage import names
 from kwire_storage.disk.files import Disk
+from kwire_storage.errors import StorageError
 from kwire_storage.inspection.layout import REPAIR_MARK
 
 _CHUNK_BYTES = 1 << 20
@@ -67,6 +70,8 @@ class Copies:
             for start, end in [*ranges, (source.size, source.size)]:
                 while position < start:
                     data = source.read(position, min(_CHUNK_BYTES, start - position))
+                    if not data:
+                        raise StorageError(errno.EIO, f"the file ends at {position}", path)
                     target.append(data)
                     position += len(data)
                 position = end

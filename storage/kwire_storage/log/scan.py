@@ -83,12 +83,17 @@ def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
 def scan_batches(file: File, end: int) -> Iterator[tuple[memoryview, BatchHeader]]:
     """Yields every batch of the file's first `end` bytes, whole and with a correct CRC.
 
-    Raises CorruptLogError for anything else.
+    Raises CorruptLogError for anything else, and if the file is shorter.
     """
     position = 0
     wanted = _LARGE_CHUNK_BYTES
     while position < end:
-        data = memoryview(file.read(position, min(wanted, end - position)))
+        wanted = min(wanted, end - position)
+        data = memoryview(file.read(position, wanted))
+        if len(data) < wanted:
+            # Someone has cut it. Without this check the rest would be read again and again.
+            ends_at = position + len(data)
+            raise CorruptLogError(f"{ends_at}: the file ends there, and has {end} bytes according to its log")
         at = 0
         wanted = _LARGE_CHUNK_BYTES
         while at < len(data):
