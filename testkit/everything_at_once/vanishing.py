@@ -18,7 +18,7 @@ from testkit.clients.confluent import quiet
 from testkit.everything_at_once.worker import Reporter
 from testkit.kills.group_ledger import Spot
 from testkit.kills.sigkill.ledger import Mark
-from testkit.kills.sigkill.load import EXPECTED_MEMBER_ERRORS, RECONNECT
+from testkit.kills.sigkill.load import EXPECTED_MEMBER_ERRORS, RECONNECT, is_of_a_downgraded_group
 from testkit.raw.groups import CLASSIC, PROTOCOLS
 
 FLUSH_WITHIN_S = 60.0
@@ -155,15 +155,18 @@ class VanishingMember:
         return consumer
 
     def step(self) -> None:
+        is_over = self._random.random() < 0.02
         for message in self._consumer.consume(num_messages=100, timeout=0.1):
             error = message.error()
             if error is None:
                 self.reporter.count("records delivered to members that vanish")
+            elif is_of_a_downgraded_group(error):
+                is_over = True
             elif error.code() not in EXPECTED_MEMBER_ERRORS:
-                self.reporter.complain(f"a member was told {error}")
+                self.reporter.complain(f"a member got {error}")
         if self._random.random() < 0.3:
             self._commit()
-        if self._random.random() < 0.02:
+        if is_over:
             self._consumer.close()
             self._consumer = self._new()
 

@@ -35,7 +35,7 @@ SIZES = (*[(10, 200)] * 12, *[(1_000, 4_000)] * 6, (20_000, 120_000))
 _FILLING_BYTES = 1 << 18
 
 RECONNECT = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20}
-# What a consumer tells of a broker that is away, or has just come back.
+# A consumer's errors about a broker that is away, or has just come back.
 OF_A_BROKER_AWAY = {
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
@@ -50,6 +50,15 @@ EXPECTED_MEMBER_ERRORS = OF_A_BROKER_AWAY | {
     # By a classic group that becomes a consumer group while they wait in it: they join again.
     KafkaError.REBALANCE_IN_PROGRESS,
 }
+
+
+def is_of_a_downgraded_group(error: KafkaError) -> bool:
+    """Returns True for the error that ends a member of the consumer protocol whose session is over.
+
+    If only members of the classic protocol are left, the group becomes classic. The next heartbeat of the member gets
+    GROUP_ID_NOT_FOUND then, from Apache Kafka too, and librdkafka takes that for fatal.
+    """
+    return bool(error.code() == KafkaError._FATAL) and "group id does not exist" in error.str()
 
 
 @attrs.define(eq=False)
@@ -153,7 +162,7 @@ class Load:
             "bootstrap.servers": self.bootstrap,
             "group.id": self.group,
             "group.protocol": protocol,
-            # Where there is a commit, and nothing was lost, nobody ever has to begin anew.
+            # With a commit, and if nothing was lost, no member ever has to reset its offset.
             "auto.offset.reset": "error",
             "enable.auto.commit": False,
             "check.crcs": True,
@@ -196,14 +205,17 @@ class Load:
                 consumer.close()
 
     def _read_with(self, consumer: Consumer, random_: random.Random, polls: int | None) -> None:
+        """Returns after so many polls, or at the end if it is None; earlier if the member cannot continue."""
         while not self._stop_reading.is_set() and polls != 0:
             polls = None if polls is None else polls - 1
             for message in consumer.consume(num_messages=200, timeout=0.03):
                 error = message.error()
                 if error is None:
                     self.ledger.deliver((message.topic(), message.partition()), message.offset(), message.value())
+                elif is_of_a_downgraded_group(error):
+                    return
                 elif error.code() not in EXPECTED_MEMBER_ERRORS:
-                    self.ledger.complain(f"a member was told {error}")
+                    self.ledger.complain(f"a member got {error}")
             if random_.random() < 0.2:
                 self._commit(consumer)
         if polls is None:
