@@ -114,7 +114,12 @@ class Ledger:
         self.processed_to[key] = max(self.processed_to.get(key, -1), offset)
 
     def owned(self, key: PartitionId, member_id: str, now: float, until: float) -> None:
-        """Notes that a member was assigned a group's partition: no other member may use it any more."""
+        """Notes that a member was assigned a group's partition: no other member may use it any more.
+
+        Unless the response came so late that the session which it begins is over: others may have the partition then.
+        """
+        if until <= now:
+            return
         other = self.owners.get(key)
         if other is not None and other.member_id != member_id and other.until > now:
             raise BrokenPromise(
