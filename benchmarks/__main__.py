@@ -96,7 +96,7 @@ def _size_options(command: click.Command) -> click.Command:
 )
 @click.option("--scenario", "names", multiple=True, metavar="NAME", help="Or a pattern such as 'raw-*'. [default: all]")
 @click.option("--rounds", type=click.IntRange(1), help="[default: 5; with --quick: 2]")
-@click.option("--starts", type=click.IntRange(1), default=1, show_default=True, help="How often to do all that anew.")
+@click.option("--starts", type=click.IntRange(1), default=1, show_default=True, help="How often to do all that again.")
 @click.option("--limits/--no-limits", "with_limits", default=True, show_default=True, help="The bare limits, too.")
 @click.option("--quick", is_flag=True, help="Short and cold: for a look, not for a figure to quote.")
 @click.option(

@@ -47,10 +47,10 @@ _NOT_ON_A_CLUSTER = {
     "test_each_start_begins_a_leader_epoch_and_ends_those_before": (
         "restarts the only broker, and asks it by raw requests; in a cluster another one leads meanwhile"
     ),
-    "test_a_consumer_that_knows_the_earlier_epoch_goes_on_after_a_restart": (
+    "test_a_consumer_with_the_earlier_epoch_continues_after_a_restart": (
         "restarts the only broker; in a cluster another one may lead all the time"
     ),
-    "test_a_producer_whose_epochs_are_used_up_goes_on_with_a_new_id": (
+    "test_a_producer_whose_epochs_are_used_up_continues_with_a_new_id": (
         "sends 32,766 requests one after the other, and each waits for replicas: minutes, for what is not about nodes"
     ),
 }
@@ -77,7 +77,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if brokers.IS_CLUSTER:
         _leave_out(config, items)
     for item in items:
-        if item.path.parent == Path(__file__).parent:  # only here: other tests must hear of their own sockets
+        if item.path.parent == Path(__file__).parent:  # only here: other tests must see these warnings
             item.add_marker(pytest.mark.filterwarnings(*_WARNINGS_OF_FORGOTTEN_SOCKETS))
 
 
@@ -95,7 +95,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="module", autouse=True)
 def forgotten_sockets_are_collected() -> Iterator[None]:
-    """So that they do not come to light in a test elsewhere."""
+    """Collects sockets that clients left open, so that their warnings do not appear in a test elsewhere."""
     yield
     gc.collect()
 

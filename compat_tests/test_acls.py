@@ -139,7 +139,7 @@ def delete(client: RawClient, *filters: DeleteAclsFilter) -> list[tuple[int, str
 
 
 def revoke(client: RawClient, name: str) -> None:
-    """Deletes all ACLs of that name, and waits until the broker has forgotten them."""
+    """Deletes all ACLs of that name, and waits until the broker no longer describes them."""
     assert delete(client, wanted(resource_name_filter=name))[0][0] == 0
     eventually(lambda: not describe(client, resource_name_filter=name), "the ACLs are gone")
 
@@ -167,7 +167,7 @@ def describe(client: RawClient, version: int = 3, **other: Any) -> list[tuple[in
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_an_acl_is_created_once_and_told(client: RawClient, unique: Callable[[str], str], version: int) -> None:
+def test_an_acl_is_created_once_and_described(client: RawClient, unique: Callable[[str], str], version: int) -> None:
     name = unique("t")
     acl = binding(resource_name=name)
     assert create(client, acl, acl, version=version) == [(0, "")] * 2
@@ -347,12 +347,16 @@ def test_a_fetch_that_is_denied_has_no_aborted_transactions(client: RawClient, t
     assert (denied.error_code, denied.aborted_transactions) == (E.TOPIC_AUTHORIZATION_FAILED, [])
 
 
-def test_who_may_not_see_a_topic_is_not_told_whether_it_exists(client: RawClient, topic: str) -> None:
+def test_no_response_reveals_a_topic_to_a_client_that_may_not_see_it(client: RawClient, topic: str) -> None:
     there, none = topic, f"{topic}-none"
     grant(client, binding(resource_name=topic, resource_pattern_type=PREFIXED))
     for name in (there, none):
-        told = describe_topic(client, name)
-        assert (told.error_code, told.topic_id, told.partitions) == (E.TOPIC_AUTHORIZATION_FAILED, NULL_UUID, [])
+        metadata = describe_topic(client, name)
+        assert (metadata.error_code, metadata.topic_id, metadata.partitions) == (
+            E.TOPIC_AUTHORIZATION_FAILED,
+            NULL_UUID,
+            [],
+        )
         [listed] = client.call(DescribeTopicPartitionsRequest([TopicRequest(name)], 10), 0).topics
         assert (listed.error_code, listed.topic_id, listed.partitions) == (E.TOPIC_AUTHORIZATION_FAILED, NULL_UUID, [])
         [grown] = client.call(CreatePartitionsRequest([CreatePartitionsTopic(name, 5)], 1000), 3).results
@@ -382,7 +386,7 @@ def test_who_may_create_and_delete_topics_in_the_cluster_may_do_so_with_each(
 def test_a_topic_that_may_not_be_created_is_not_created(client: RawClient, unique: Callable[[str], str]) -> None:
     """The first ACLs of the cluster end the default that every user may create and delete topics."""
     name, invalid = unique("t"), "not valid"
-    needed = (ALTER, CLUSTER_ACTION, DESCRIBE, IDEMPOTENT_WRITE)  # what we and the node go on using
+    needed = (ALTER, CLUSTER_ACTION, DESCRIBE, IDEMPOTENT_WRITE)  # what we and the node still use
     grant(
         client,
         *(binding(resource_type=CLUSTER, resource_name="kafka-cluster", principal=ME, operation=it) for it in needed),
@@ -394,12 +398,12 @@ def test_a_topic_that_may_not_be_created_is_not_created(client: RawClient, uniqu
     assert (created.error_code, created.error_message) == (refused, "Authorization failed.")
     twice = client.call(CreateTopicsRequest([CreatableTopic(name, 1, 1)] * 2, 10_000), 7).topics
     assert [it.error_code for it in twice] == [E.INVALID_REQUEST]
-    for asked in (name, invalid):
-        [told] = client.call(MetadataRequest([MetadataRequestTopic(NULL_UUID, asked)], True), 12).topics
-        assert told.error_code == refused
-    for asked, code in ((name, E.UNKNOWN_TOPIC_OR_PARTITION), (f"{name}-more", refused)):
-        [deleted] = client.call(DeleteTopicsRequest([DeleteTopicState(asked)], [], 10_000), 6).responses
-        assert (deleted.name, deleted.topic_id, deleted.error_code) == (asked, NULL_UUID, code)
+    for topic_name in (name, invalid):
+        [metadata] = client.call(MetadataRequest([MetadataRequestTopic(NULL_UUID, topic_name)], True), 12).topics
+        assert metadata.error_code == refused
+    for topic_name, code in ((name, E.UNKNOWN_TOPIC_OR_PARTITION), (f"{name}-more", refused)):
+        [deleted] = client.call(DeleteTopicsRequest([DeleteTopicState(topic_name)], [], 10_000), 6).responses
+        assert (deleted.name, deleted.topic_id, deleted.error_code) == (topic_name, NULL_UUID, code)
     twice = client.call(DeleteTopicsRequest([DeleteTopicState(name)] * 2, [], 10_000), 6).responses
     assert [it.error_code for it in twice] == [E.INVALID_REQUEST]
     for gone in ("kafka-cluster", name, invalid, f"{name}-more"):
@@ -409,8 +413,8 @@ def test_a_topic_that_may_not_be_created_is_not_created(client: RawClient, uniqu
 def test_authorized_operations_are_those_of_the_acls(client: RawClient, topic: str) -> None:
     grant(client, binding(resource_name=topic, principal=ME), binding(resource_name=topic, principal=ME, operation=10))
     request = MetadataRequest([MetadataRequestTopic(NULL_UUID, topic)], False, False, True)
-    [told] = client.call(request, 12).topics
-    assert told.topic_authorized_operations == 1 << READ | 1 << DESCRIBE | 1 << 10
+    [metadata] = client.call(request, 12).topics
+    assert metadata.topic_authorized_operations == 1 << READ | 1 << DESCRIBE | 1 << 10
     revoke(client, topic)
 
 
@@ -466,12 +470,14 @@ def test_acls_outlive_a_restart_in_records_that_kafkas_tool_reads(
         assert describe(client) == before
         revoke(client, name)
     log = guarded.metadata_dir / "__cluster_metadata-0" / "00000000000000000000.log"
-    said = java.succeed(tools.DUMP_LOG, "--cluster-metadata-decoder", "--files", log).out
-    told = f'"resourceType":{TOPIC},"resourceName":"{name}","patternType":{LITERAL},"principal":"User:other","host":"*"'
-    recorded = re.findall(
-        rf'"type":"ACCESS_CONTROL_ENTRY_RECORD","version":0,"data":{{"id":"(.+?)",{re.escape(told)}', said
+    output = java.succeed(tools.DUMP_LOG, "--cluster-metadata-decoder", "--files", log).out
+    fields = (
+        f'"resourceType":{TOPIC},"resourceName":"{name}","patternType":{LITERAL},"principal":"User:other","host":"*"'
     )
-    removed = re.findall(r'"type":"REMOVE_ACCESS_CONTROL_ENTRY_RECORD","version":0,"data":{"id":"(.+?)"}', said)
+    recorded = re.findall(
+        rf'"type":"ACCESS_CONTROL_ENTRY_RECORD","version":0,"data":{{"id":"(.+?)",{re.escape(fields)}', output
+    )
+    removed = re.findall(r'"type":"REMOVE_ACCESS_CONTROL_ENTRY_RECORD","version":0,"data":{"id":"(.+?)"}', output)
     assert len(recorded) == 2
     assert set(recorded) <= set(removed)
 
@@ -503,7 +509,7 @@ def test_confluents_admin_client_creates_describes_and_deletes_them(
     eventually(lambda: admin.describe_acls(by_name).result(30) == [], "it is gone")
 
 
-def test_a_producer_is_told_that_it_may_not(guarded: RestartableBroker, client: RawClient, topic: str) -> None:
+def test_a_producer_without_permission_gets_an_error(guarded: RestartableBroker, client: RawClient, topic: str) -> None:
     grant(client, binding(resource_name=topic, principal=ME))  # it may read
     errors: list[ConfluentError] = []
     producer = Producer({"bootstrap.servers": guarded.bootstrap, "message.timeout.ms": 20_000})
@@ -511,9 +517,9 @@ def test_a_producer_is_told_that_it_may_not(guarded: RestartableBroker, client: 
     assert producer.flush(30) == 0
     assert [it.code() for it in errors] == [ConfluentError.TOPIC_AUTHORIZATION_FAILED]
     admin = AdminClient({"bootstrap.servers": guarded.bootstrap})
-    with pytest.raises(KafkaException) as told:
+    with pytest.raises(KafkaException) as raised:
         admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
-    assert told.value.args[0].code() == ConfluentError.TOPIC_AUTHORIZATION_FAILED
+    assert raised.value.args[0].code() == ConfluentError.TOPIC_AUTHORIZATION_FAILED
     revoke(client, topic)
 
 

@@ -95,7 +95,7 @@ def _id_of(world: World, topic: str) -> str:
 
 def _offset(world: World, topic: str, spec: OffsetSpec) -> int:
     partition = TopicPartition(world.name(topic), 0)
-    # A new client: one that remembers the leader's epoch from before the restart would be fenced, and say so.
+    # A new client: one that still has the leader's epoch from before the restart would be fenced.
     admin = topics.new_admin(world.bootstrap)  # kept until the answer is there, which never comes otherwise
     futures = admin.list_offsets({partition: spec}, **TIMEOUT)
     return int(futures[partition].result().offset)
@@ -120,8 +120,8 @@ def test_aiokafka_reads_every_record(world: World) -> None:
 def test_new_records_follow_the_old_ones(world: World) -> None:
     topic = world.name("append-time")
     with producing(world.bootstrap) as producer:
-        told = send_all(producer, topic, [b"after"])
-    assert offsets_of(told) == [3]
+        delivered = send_all(producer, topic, [b"after"])
+    assert offsets_of(delivered) == [3]
     assert values_of(read_all(world.bootstrap, topic, 4)) == [*numbered(3), b"after"]
 
 
@@ -162,13 +162,13 @@ def test_a_topic_that_was_made_again_has_only_its_new_records(world: World) -> N
 def test_commits_are_kept_with_their_metadata(world: World) -> None:
     topic = world.name("records")
     with consuming(world.bootstrap, **{"group.id": world.name("committed")}) as consumer:
-        asked = [TopicPartition(topic, number) for number in range(2)]
-        found = consumer.committed(asked, timeout=CALL_TIMEOUT_S)
+        partitions = [TopicPartition(topic, number) for number in range(2)]
+        found = consumer.committed(partitions, timeout=CALL_TIMEOUT_S)
     assert [(it.offset, it.metadata or "") for it in found] == [(42, "a note"), (0, "")]
 
 
 @pytest.mark.parametrize("group", ["members", "moderns"])
-def test_a_group_goes_on_where_it_committed(world: World, group: str) -> None:
+def test_a_group_continues_where_it_committed(world: World, group: str) -> None:
     config: dict[str, Any] = {"group.id": world.name(group)}
     if group == "moderns":
         config["group.protocol"] = CONSUMER
@@ -183,8 +183,8 @@ def test_groups_without_members_are_empty(world: World) -> None:
     name = world.name("committed")
     listing = admin.list_consumer_groups(**TIMEOUT).result().valid
     assert {it.group_id: it.state for it in listing}[name] == ConsumerGroupState.EMPTY
-    asked = ConsumerGroupTopicPartitions(name)
-    found = admin.list_consumer_group_offsets([asked], **TIMEOUT)[name].result()
+    request = ConsumerGroupTopicPartitions(name)
+    found = admin.list_consumer_group_offsets([request], **TIMEOUT)[name].result()
     assert sorted(it.offset for it in found.topic_partitions) == [0, 42]
 
 

@@ -68,7 +68,7 @@ def test_a_removed_user_stays_until_it_leaves(secured: Secured, user: str, open_
     secured.set_password(user, "first", SCRAM_256)
 
 
-def test_a_changed_password_is_asked_for_when_the_authentication_ends(
+def test_a_changed_password_is_required_when_the_authentication_ends(
     secured: Secured, user: str, open_topic: str
 ) -> None:
     way = way_of(secured, user, "first", "BRIEF")
@@ -79,7 +79,7 @@ def test_a_changed_password_is_asked_for_when_the_authentication_ends(
         secured.set_password(user, "second", SCRAM_256)
         eventually(lambda: _fails(producer, failed), "the first password is refused")
         secured.set_password(user, "first", SCRAM_256)
-        confluent.send_all(producer, open_topic, [b"after"])  # librdkafka goes on trying
+        confluent.send_all(producer, open_topic, [b"after"])  # librdkafka keeps trying
 
 
 def _fails(producer: Producer, failed: list[KafkaError]) -> bool:
@@ -87,7 +87,7 @@ def _fails(producer: Producer, failed: list[KafkaError]) -> bool:
     return any(error.code() == KafkaError._AUTHENTICATION for error in failed)
 
 
-def test_a_producer_is_told_that_it_may_no_longer_write(
+def test_a_producer_gets_an_error_when_it_may_no_longer_write(
     secured: Secured, user: str, unique: Callable[[str], str]
 ) -> None:
     topic = secured.create_topic(unique("topic"))
@@ -109,7 +109,7 @@ def _is_written(producer: Any, topic: str) -> bool:
     return True
 
 
-def test_a_consumer_is_told_that_it_may_no_longer_read(
+def test_a_consumer_gets_an_error_when_it_may_no_longer_read(
     secured: Secured, user: str, unique: Callable[[str], str]
 ) -> None:
     topic = secured.create_topic(unique("topic"))
@@ -148,7 +148,7 @@ def test_a_denial_is_stronger_than_what_is_allowed(secured: Secured, user: str, 
         eventually(lambda: _is_written(producer, open_topic), "the user may write again")
 
 
-def test_a_member_is_told_that_it_may_no_longer_commit(
+def test_a_member_gets_an_error_when_it_may_no_longer_commit(
     secured: Secured, user: str, open_topic: str, unique: Callable[[str], str]
 ) -> None:
     group = unique("group")
@@ -262,7 +262,7 @@ def test_a_certificate_of_other_names_does_not_replace_one(secured: Secured) -> 
 
 
 def alter_quota(secured: Secured, user: str, bytes_per_s: float | None) -> None:
-    """None removes it."""
+    """Sets the quota of a user; None removes it."""
     change = OpData("producer_byte_rate", value=bytes_per_s or 0.0, remove=bytes_per_s is None)
     entity = AlterClientQuotasRequestEntityData("user", user)
     request = AlterClientQuotasRequest([AlterClientQuotasRequestEntryData([entity], [change])])

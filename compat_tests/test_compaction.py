@@ -37,7 +37,7 @@ def test_the_latest_value_of_each_key_stays_where_it_was(table: Table) -> None:
     table.write(("b", "2"), ("a", "2"), ("a", "3"))
     table.write(("d", "1"))
     table.becomes([(2, "c", "1"), (3, "b", "2"), (5, "a", "3"), (6, "d", "1")])
-    # What is written now goes on where the log ended, and is compacted with what was there.
+    # New records are appended at the end of the log, and are compacted together with the older ones.
     table.write(("c", "2"))
     table.write(("e", "1"))
     table.becomes([(3, "b", "2"), (5, "a", "3"), (6, "d", "1"), (7, "c", "2"), (8, "e", "1")])
@@ -58,7 +58,7 @@ def test_a_tombstone_takes_its_key_with_it_and_goes_itself_one_cleaning_later(ta
     table.becomes([(1, "b", "1"), (3, "c", "1"), (4, "d", "1")])
 
 
-def test_a_tombstone_is_there_as_long_as_its_retention_says(table: Table) -> None:
+def test_a_tombstone_is_there_for_its_retention_time(table: Table) -> None:
     topics.configure(table.bootstrap, table.topic, {"delete.retention.ms": "3600000"})
     table.write(("a", "1"), ("b", "1"))
     table.write(("a", None))
@@ -69,7 +69,7 @@ def test_a_tombstone_is_there_as_long_as_its_retention_says(table: Table) -> Non
     table.becomes([(2, "a", None), (3, "c", "1"), (4, "b", "2"), (5, "c", "2")])
 
 
-def test_a_reader_goes_on_from_an_offset_that_is_no_longer_there(table: Table, group: str) -> None:
+def test_a_reader_continues_from_an_offset_that_is_no_longer_there(table: Table, group: str) -> None:
     names = {"group.id": group}
     table.write(*[("a", str(number)) for number in range(10)])
     with consuming(table.bootstrap, **names) as consumer:
@@ -141,8 +141,8 @@ def test_what_was_compacted_is_the_same_after_a_restart_and_a_kill(
     assert table.rows() == rows
     broker.stop()
     folder = broker.data_dir / f"{table.topic}-0"
-    said = dump(java, sorted(folder.glob("*.log")), "--deep-iteration", with_gaps={table.topic})
-    dumped = [int(offset) for offset in re.findall(r"^\| offset: (\d+)", said, re.MULTILINE)]
+    output = dump(java, sorted(folder.glob("*.log")), "--deep-iteration", with_gaps={table.topic})
+    dumped = [int(offset) for offset in re.findall(r"^\| offset: (\d+)", output, re.MULTILINE)]
     assert dumped == [offset for offset, _, _ in rows]
     assert_kafka_is_content(java, broker.data_dir, with_gaps={table.topic})
     broker.start()

@@ -218,7 +218,7 @@ def test_throttles_may_be_set_for_one_broker_and_for_all(client: RawClient, name
 
 @pytest.mark.parametrize("config", ["leader.replication.throttled.replicas", "follower.replication.throttled.replicas"])
 @pytest.mark.parametrize("value", ["*", "0:1", "0:1,0:2", ""])
-def test_a_topic_says_which_replicas_are_throttled(client: RawClient, topic: str, config: str, value: str) -> None:
+def test_throttled_replicas_may_be_set_for_a_topic(client: RawClient, topic: str, config: str, value: str) -> None:
     assert refused(client, TOPIC, topic, config, value) == (E.NONE, "")
 
 

@@ -160,7 +160,7 @@ ONLY_OURS = {
     # Of its authorizer, which reads them itself.
     "allow.everyone.if.no.acl.found",
     "super.users",
-    # Apache Kafka knows these only where they change.
+    # Apache Kafka has these as dynamic configs only.
     "follower.replication.throttled.rate",
     "leader.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",

@@ -160,7 +160,7 @@ def test_an_unknown_topic_cannot_be_described_or_deleted(admin: AdminClient, uni
     assert _code(admin.delete_topics([name], **TIMEOUT)[name]) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_a_config_tells_where_its_value_is_from(admin: AdminClient, new_topic: Callable[..., str]) -> None:
+def test_a_config_shows_where_its_value_is_from(admin: AdminClient, new_topic: Callable[..., str]) -> None:
     topic = new_topic(config={"retention.ms": "1000000", "compression.type": "zstd"})
     found = config_of(admin, ResourceType.TOPIC, topic)
     assert found["retention.ms"].value == "1000000"

@@ -31,7 +31,7 @@ BEGAN_MS = 1_700_000_000_000
 @pytest.mark.parametrize(
     ("start", "expected"), [(OFFSET_BEGINNING, [0, 1, 2, 3]), (2, [2, 3]), (OFFSET_END, [3])], ids=["start", "2", "end"]
 )
-def test_reading_starts_where_the_assignment_says(broker: Broker, topic: str, start: int, expected: list[int]) -> None:
+def test_reading_starts_at_the_assigned_offset(broker: Broker, topic: str, start: int, expected: list[int]) -> None:
     fill(broker.bootstrap, topic, numbered(3))
     with consuming(broker.bootstrap, **{"enable.partition.eof": True}) as consumer:
         consumer.list_topics(topic, timeout=CALL_TIMEOUT_S)
@@ -74,7 +74,7 @@ def test_watermarks_follow_what_is_written_and_deleted(broker: Broker, topic: st
         assert consumer.get_watermark_offsets(partition, timeout=CALL_TIMEOUT_S) == (5, 9)
 
 
-def test_reading_below_the_log_start_goes_on_at_the_log_start(broker: Broker, topic: str) -> None:
+def test_reading_below_the_log_start_continues_at_the_log_start(broker: Broker, topic: str) -> None:
     fill(broker.bootstrap, topic, numbered(9))
     with reading(broker.bootstrap, topic, **{"enable.partition.eof": True}) as consumer:
         up_to_the_end(consumer)
@@ -90,16 +90,16 @@ def test_offsets_for_times_over_several_partitions(broker: Broker, new_topic: Ca
         for partition in range(2):
             for number in range(10):
                 producer.produce(topic, b"value", partition=partition, timestamp=BEGAN_MS + number * (partition + 1))
-    asked = [TopicPartition(topic, partition, BEGAN_MS + 5) for partition in range(3)]
+    partitions = [TopicPartition(topic, partition, BEGAN_MS + 5) for partition in range(3)]
     with consuming(broker.bootstrap) as consumer:
-        found = consumer.offsets_for_times(asked, timeout=CALL_TIMEOUT_S)
+        found = consumer.offsets_for_times(partitions, timeout=CALL_TIMEOUT_S)
         assert [partition.offset for partition in found] == [5, 3, OFFSET_END]
         consumer.assign(found[:2])
         records = take(consumer, 5 + 7)
     assert min(record.timestamp()[1] for record in records) == BEGAN_MS + 5
 
 
-def test_the_end_of_each_partition_is_told(broker: Broker, new_topic: Callable[..., str]) -> None:
+def test_a_consumer_gets_the_end_of_each_partition(broker: Broker, new_topic: Callable[..., str]) -> None:
     topic = new_topic(partitions=3)
     fill(broker.bootstrap, topic, numbered(4), partition=1)
     ends: dict[int, int] = {}
@@ -166,7 +166,7 @@ def test_a_topic_with_an_invalid_name_is_unknown_to_a_consumer(broker: Broker, g
         assert error_of_reading(consumer).code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_deleting_a_topic_under_a_consumer_is_told(broker: Broker, topic: str, group: str) -> None:
+def test_a_consumer_gets_an_error_when_its_topic_is_deleted(broker: Broker, topic: str, group: str) -> None:
     fill(broker.bootstrap, topic, numbered(3))
     config = {"group.id": group, "allow.auto.create.topics": False, "topic.metadata.refresh.interval.ms": 200}
     with consuming(broker.bootstrap, topic, **config) as consumer:
@@ -176,7 +176,7 @@ def test_deleting_a_topic_under_a_consumer_is_told(broker: Broker, topic: str, g
     assert topic not in topics.names(broker.bootstrap)
 
 
-def test_a_consumer_goes_on_with_a_topic_that_was_made_again(broker: Broker, topic: str) -> None:
+def test_a_consumer_continues_with_a_topic_that_was_made_again(broker: Broker, topic: str) -> None:
     fill(broker.bootstrap, topic, numbered(5))
     with reading(broker.bootstrap, topic, **{"topic.metadata.refresh.interval.ms": 200}) as consumer:
         take(consumer, 5)

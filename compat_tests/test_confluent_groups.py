@@ -149,8 +149,8 @@ def test_the_offsets_of_a_deleted_topic_are_forgotten(
     partitions = [TopicPartition(doomed, 0, 3), TopicPartition(kept, 0, 4)]
 
     def committed(consumer: Consumer) -> list[int]:
-        asked = [TopicPartition(doomed, 0), TopicPartition(kept, 0)]
-        return [found.offset for found in consumer.committed(asked, timeout=CALL_TIMEOUT_S)]
+        topic_partitions = [TopicPartition(doomed, 0), TopicPartition(kept, 0)]
+        return [found.offset for found in consumer.committed(topic_partitions, timeout=CALL_TIMEOUT_S)]
 
     with consuming(broker.bootstrap, **{"group.id": group}) as consumer:
         consumer.commit(offsets=partitions, asynchronous=False)

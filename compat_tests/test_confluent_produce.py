@@ -43,7 +43,7 @@ def test_a_change_of_the_timestamp_type_holds_for_what_comes_after(broker: Broke
     assert kinds == [number[times], number[other]]
 
 
-def test_a_timestamp_too_far_from_now_is_refused_where_the_topic_says_so(
+def test_a_timestamp_too_far_from_now_is_refused_where_the_topic_has_limits(
     broker: Broker, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(config={"message.timestamp.before.max.ms": "60000", "message.timestamp.after.max.ms": "60000"})
@@ -84,8 +84,8 @@ def test_a_lowered_limit_holds_from_the_next_batch(broker: Broker, topic: str) -
 def test_an_idempotent_producer_numbers_its_batches_without_gaps(broker: Broker, topic: str) -> None:
     values = numbered(3_000, size=100)
     with producing(broker.bootstrap, **{"enable.idempotence": True, "batch.num.messages": 50}) as producer:
-        told = send_all(producer, topic, values)
-    assert offsets_of(told) == list(range(len(values)))
+        delivered = send_all(producer, topic, values)
+    assert offsets_of(delivered) == list(range(len(values)))
     assert values_of(read_all(broker.bootstrap, topic, len(values))) == values
 
 
@@ -128,7 +128,7 @@ def test_a_topic_may_recompress(broker: Broker, new_topic: Callable[..., str], c
     assert values_of(read_all(broker.bootstrap, topic, 150)) == values * 3
 
 
-def test_no_more_in_sync_replicas_are_asked_for_than_there_are(broker: Broker, new_topic: Callable[..., str]) -> None:
+def test_no_more_in_sync_replicas_are_required_than_there_are(broker: Broker, new_topic: Callable[..., str]) -> None:
     topic = new_topic(config={"min.insync.replicas": "2"})
     with producing(broker.bootstrap, acks="all", retries=0) as producer:
         send_all(producer, topic, [b"value"])

@@ -98,16 +98,16 @@ def test_in_explicit_mode_nothing_is_accepted_by_itself(broker: Broker, group: s
         assert deliveries(get(consumer, 2)) == [(0, 2), (2, 2)]
 
 
-def test_a_callback_learns_what_was_acknowledged(broker: Broker, group: str, topic: str) -> None:
+def test_a_callback_gets_what_was_acknowledged(broker: Broker, group: str, topic: str) -> None:
     fill(broker.bootstrap, topic, numbered(5))
-    told: list[tuple[dict[TopicPartition, set[int]], KafkaException | None]] = []
+    calls: list[tuple[dict[TopicPartition, set[int]], KafkaException | None]] = []
     with sharing(broker.bootstrap, group, topic) as consumer:
-        consumer.set_acknowledgement_commit_callback(lambda offsets, error: told.append((offsets, error)))
+        consumer.set_acknowledgement_commit_callback(lambda offsets, error: calls.append((offsets, error)))
         get(consumer, 5)
         consumer.commit_async()
-        eventually(lambda: polled(consumer, 0.05) == [] and told, "the acknowledgement's outcome")
-    assert [error for _, error in told] == [None]
-    assert [(it.topic, it.partition, offsets) for it, offsets in told[0][0].items()] == [(topic, 0, set(range(5)))]
+        eventually(lambda: polled(consumer, 0.05) == [] and calls, "the acknowledgement's outcome")
+    assert [error for _, error in calls] == [None]
+    assert [(it.topic, it.partition, offsets) for it, offsets in calls[0][0].items()] == [(topic, 0, set(range(5)))]
 
 
 # Several consumers
@@ -359,7 +359,7 @@ def test_the_callback_hears_after_a_restart_that_another_leader_delivered_the_re
 
         eventually(was_called, "the callback is called", pause_s=0)
     assert errors[0] is not None
-    # Both brokers answer either. The session is gone, too, and the client may hear of that first. Or it finds its
+    # Both brokers answer either. The session is gone, too, and the client may find that first. Or it finds its
     # connection closed, and does not send the acknowledgement.
     gone = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.INVALID_SHARE_SESSION_EPOCH, KafkaError._TRANSPORT)
     assert errors[0].args[0].code() in gone

@@ -101,7 +101,7 @@ def fetched(
 
 @pytest.mark.parametrize("version", range(2, 8))
 @pytest.mark.parametrize("place", [LEADER, FOLLOWER])
-def test_it_may_ask_any_replica_for_offsets(nodes: list[RawClient], place: int, version: int) -> None:
+def test_it_may_request_offsets_from_any_replica(nodes: list[RawClient], place: int, version: int) -> None:
     assert listed(nodes[place], LATEST, version=version).offset == END
     assert listed(nodes[place], EARLIEST, version=version).offset == 0
     assert listed(nodes[place], TIME_MS + 2, version=version).offset == 2
@@ -110,14 +110,14 @@ def test_it_may_ask_any_replica_for_offsets(nodes: list[RawClient], place: int, 
 
 
 @pytest.mark.parametrize("place", [LEADER, FOLLOWER])
-def test_it_sees_everything_whatever_isolation_it_asks_for(nodes: list[RawClient], place: int) -> None:
+def test_it_sees_everything_whatever_isolation_it_requests(nodes: list[RawClient], place: int) -> None:
     assert listed(nodes[place], LATEST, isolation_level=COMMITTED).offset == END
     assert listed(nodes[place], MAX_TIMESTAMP, isolation_level=COMMITTED).offset == END - 1
     assert listed(nodes[place], TIME_MS + 6, isolation_level=COMMITTED).offset == 6
     assert listed(nodes[LEADER], LATEST, CONSUMER, isolation_level=COMMITTED).offset == DECIDED
 
 
-def test_a_follower_tells_it_the_leaders_epoch_and_refuses_others(nodes: list[RawClient]) -> None:
+def test_a_follower_returns_the_leaders_epoch_and_refuses_others(nodes: list[RawClient]) -> None:
     epoch = listed(nodes[LEADER], LATEST).leader_epoch
     assert listed(nodes[FOLLOWER], LATEST, leader_epoch=epoch).leader_epoch == epoch
     assert listed(nodes[FOLLOWER], LATEST, leader_epoch=epoch + 1).error_code == E.UNKNOWN_LEADER_EPOCH

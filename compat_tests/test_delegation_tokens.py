@@ -113,7 +113,7 @@ def test_a_token_in_every_version(user: Callable[[str], User]) -> None:
         eventually(lambda made=made: made.token_id not in alice.sees("alice"), "it is gone")  # type: ignore[misc]
 
 
-def test_a_life_that_is_asked_for_ends_a_token_sooner(user: Callable[[str], User]) -> None:
+def test_a_requested_lifetime_ends_a_token_sooner(user: Callable[[str], User]) -> None:
     alice = user("alice")
     made = alice.create(life_ms=HOUR_MS)
     assert made.expiry_timestamp_ms == made.max_timestamp_ms == made.issue_timestamp_ms + HOUR_MS

@@ -96,13 +96,13 @@ def disk(request: pytest.FixtureRequest, restartable_broker: RestartableBroker) 
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_record_of_a_topic_is_read(disk: Disk, java: JavaHost, codec: str) -> None:
     logs = disk.files(f"dumped-{codec}-0", ".log")
-    said = dump(java, logs, "--deep-iteration", "--print-data-log")
-    offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", said, re.MULTILINE)]
+    output = dump(java, logs, "--deep-iteration", "--print-data-log")
+    offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", output, re.MULTILINE)]
     assert offsets == list(range(len(offsets)))
     assert len(offsets) % 2_000 == 0
     assert offsets
-    assert set(re.findall(r"compresscodec: (\w+)", said)) == {codec}
-    assert re.findall(r"headerKeys: \[header,none\]", said)
+    assert set(re.findall(r"compresscodec: (\w+)", output)) == {codec}
+    assert re.findall(r"headerKeys: \[header,none\]", output)
     if codec == "none":
         assert len(logs) >= 2  # there were several segments
 
@@ -111,7 +111,7 @@ def test_indexes_agree_with_their_logs(disk: Disk, java: JavaHost) -> None:
     indexes: list[Path] = []
     for codec in CODECS:
         logs = disk.files(f"dumped-{codec}-0", ".log")
-        # The indexes of the last segment are finished by a stop in good order. After a crash they are made anew.
+        # The indexes of the last segment are finished by a stop in good order. After a crash they are rebuilt.
         finished = logs if disk.how == "stop" else logs[:-1]
         indexes += [log.with_suffix(ending) for log in finished for ending in (".index", ".timeindex")]
     assert indexes
@@ -119,38 +119,38 @@ def test_indexes_agree_with_their_logs(disk: Disk, java: JavaHost) -> None:
     dump(java, indexes, "--verify-index-only")
 
 
-def test_batches_of_a_topic_with_append_time_say_so(disk: Disk, java: JavaHost) -> None:
-    said = dump(java, disk.files("dumped-append-time-0", ".log"), "--deep-iteration", "--print-data-log")
-    assert "LogAppendTime: " in said
-    assert "CreateTime: " not in said
+def test_batches_of_a_topic_with_append_time_have_it(disk: Disk, java: JavaHost) -> None:
+    output = dump(java, disk.files("dumped-append-time-0", ".log"), "--deep-iteration", "--print-data-log")
+    assert "LogAppendTime: " in output
+    assert "CreateTime: " not in output
 
 
 def test_a_topic_that_recompresses_holds_its_own_codec(disk: Disk, java: JavaHost) -> None:
-    said = dump(java, disk.files("dumped-recompressed-0", ".log"), "--deep-iteration")
-    assert set(re.findall(r"compresscodec: (\w+)", said)) == {"zstd"}
+    output = dump(java, disk.files("dumped-recompressed-0", ".log"), "--deep-iteration")
+    assert set(re.findall(r"compresscodec: (\w+)", output)) == {"zstd"}
 
 
-def test_producers_are_told_by_their_snapshots(disk: Disk, java: JavaHost) -> None:
-    said = dump(java, disk.files("dumped-none-0", ".snapshot"))
-    assert re.search(r"producerId: \d+ producerEpoch: 0 .*lastSequence: \d+", said)
+def test_producers_are_read_from_their_snapshots(disk: Disk, java: JavaHost) -> None:
+    output = dump(java, disk.files("dumped-none-0", ".snapshot"))
+    assert re.search(r"producerId: \d+ producerEpoch: 0 .*lastSequence: \d+", output)
 
 
 def test_groups_are_read_with_the_decoder_of_offsets(disk: Disk, java: JavaHost) -> None:
     logs = sorted(disk.data_dir.glob("__consumer_offsets-*/*.log"))
-    said = dump(java, logs, "--deep-iteration", "--print-data-log", "--offsets-decoder")
-    commits = [line for line in said.splitlines() if "dumped-group" in line and '"offset":77' in line]
+    output = dump(java, logs, "--deep-iteration", "--print-data-log", "--offsets-decoder")
+    commits = [line for line in output.splitlines() if "dumped-group" in line and '"offset":77' in line]
     assert commits
     assert '"topic":"dumped-none","partition":0' in commits[0]
     assert '"metadata":"a note' in commits[0]
     assert [
-        line for line in said.splitlines() if '"group":"dumped-group"' in line and '"protocolType":"consumer"' in line
+        line for line in output.splitlines() if '"group":"dumped-group"' in line and '"protocolType":"consumer"' in line
     ]
 
 
 def test_consumer_groups_are_read_with_the_decoder_of_offsets(disk: Disk, java: JavaHost) -> None:
     logs = sorted(disk.data_dir.glob("__consumer_offsets-*/*.log"))
-    said = dump(java, logs, "--deep-iteration", "--print-data-log", "--offsets-decoder")
-    records = [line for line in said.splitlines() if '"dumped-consumer-group"' in line]
+    output = dump(java, logs, "--deep-iteration", "--print-data-log", "--offsets-decoder")
+    records = [line for line in output.splitlines() if '"dumped-consumer-group"' in line]
     found = {kind for line in records for kind in re.findall(r'"type":"(\d+)"', line)}
     # Offsets, and of consumer groups: epoch, members, target with its epoch, what each has, regular expressions.
     assert {"1", "3", "5", "6", "7", "8", "16"} <= found
@@ -159,19 +159,19 @@ def test_consumer_groups_are_read_with_the_decoder_of_offsets(disk: Disk, java: 
 
 def test_the_metadata_log_is_read_with_its_decoder(disk: Disk, java: JavaHost) -> None:
     logs = _files(disk.metadata_dir / "__cluster_metadata-0", ".log")
-    said = dump(java, logs, "--deep-iteration", "--cluster-metadata-decoder")
-    assert re.search(r'"type":"TOPIC_RECORD","version":\d+,"data":\{"name":"dumped-none"', said)
+    output = dump(java, logs, "--deep-iteration", "--cluster-metadata-decoder")
+    assert re.search(r'"type":"TOPIC_RECORD","version":\d+,"data":\{"name":"dumped-none"', output)
     assert re.search(
-        r'"type":"CONFIG_RECORD".*"resourceName":"dumped-append-time","name":"message.timestamp.type"', said
+        r'"type":"CONFIG_RECORD".*"resourceName":"dumped-append-time","name":"message.timestamp.type"', output
     )
-    assert '"type":"PARTITION_RECORD"' in said
-    assert '"type":"REGISTER_BROKER_RECORD"' in said
+    assert '"type":"PARTITION_RECORD"' in output
+    assert '"type":"REGISTER_BROKER_RECORD"' in output
 
 
 def test_transactional_ids_are_read_with_the_decoder_of_transactions(disk: Disk, java: JavaHost) -> None:
     logs = sorted(disk.data_dir.glob("__transaction_state-*/*.log"))
-    said = dump(java, logs, "--deep-iteration", "--print-data-log", "--transaction-log-decoder")
-    records = [line for line in said.splitlines() if '"transactionalId":"dumped-id"' in line]
+    output = dump(java, logs, "--deep-iteration", "--print-data-log", "--transaction-log-decoder")
+    records = [line for line in output.splitlines() if '"transactionalId":"dumped-id"' in line]
     states = [int(found) for line in records for found in re.findall(r'"transactionStatus":(\d)', line)]
     # Empty; Ongoing, PrepareCommit, CompleteCommit; Ongoing, PrepareAbort, CompleteAbort; Ongoing
     assert [state for state, _ in itertools.groupby(states)][-8:] == [0, 1, 2, 4, 1, 3, 5, 1]
@@ -182,16 +182,18 @@ def test_transactional_ids_are_read_with_the_decoder_of_transactions(disk: Disk,
 
 def test_offsets_in_a_transaction_are_read_with_the_decoder_of_offsets(disk: Disk, java: JavaHost) -> None:
     logs = sorted(disk.data_dir.glob("__consumer_offsets-*/*.log"))
-    said = dump(java, logs, "--deep-iteration", "--print-data-log", "--offsets-decoder")
-    commits = [line for line in said.splitlines() if '"group":"dumped-exactly-once"' in line and '"offset":78' in line]
+    output = dump(java, logs, "--deep-iteration", "--print-data-log", "--offsets-decoder")
+    commits = [
+        line for line in output.splitlines() if '"group":"dumped-exactly-once"' in line and '"offset":78' in line
+    ]
     assert commits
-    assert "endTxnMarker: COMMIT" in said
+    assert "endTxnMarker: COMMIT" in output
 
 
-def test_aborted_transactions_are_told_by_their_index(disk: Disk, java: JavaHost) -> None:
+def test_aborted_transactions_are_read_from_their_index(disk: Disk, java: JavaHost) -> None:
     """Only the second of three was aborted: offsets 0 and 1 are the first with its marker."""
-    said = dump(java, disk.files("dumped-transactions-0", ".txnindex"))
-    assert re.search(r"producerId: \d+ firstOffset: 2 lastOffset: 3 lastStableOffset: 4", said)
+    output = dump(java, disk.files("dumped-transactions-0", ".txnindex"))
+    assert re.search(r"producerId: \d+ firstOffset: 2 lastOffset: 3 lastStableOffset: 4", output)
 
 
 def test_every_file_of_the_log_dir_is_right(disk: Disk, java: JavaHost) -> None:

@@ -31,10 +31,10 @@ NOT_ANSWERED = {
 """Requests, by their places in `requests_of`, that Apache Kafka does not answer if they are refused."""
 
 NEXT = "the next row"
-NOT_ASKED_FOR = -(2**31)
+NOT_REQUESTED = -(2**31)
 BESIDE = "for its configurations in the response"
 KINDS = {"TOPIC": handlers.TOPIC, "GROUP": handlers.GROUP, "TRANSACTIONAL_ID": handlers.ID, "DELEGATION_TOKEN": OWNER}
-"""Whose name says what about a resource of that type."""
+"""By resource type, the name that the requests use for a resource of it, and that a response may have to hide."""
 
 
 def skip_what_is_not_served(api: str) -> None:
@@ -176,7 +176,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("rights", DENIED, ids=lambda it: it.id)
-def test_who_lacks_a_right_is_refused_and_nothing_is_done_nor_told(scene: Scene, rights: Rights) -> None:
+def test_a_user_without_a_right_is_refused_and_nothing_is_done_or_revealed(scene: Scene, rights: Rights) -> None:
     row = rights.row
     assert row is not None
     skip_what_is_not_served(rights.api)
@@ -190,12 +190,12 @@ def test_who_lacks_a_right_is_refused_and_nothing_is_done_nor_told(scene: Scene,
         for make, version in answered_requests(rights.api):
             request = case.request(make)
             before = case.seen()
-            asks_in = scene.version(rights.api, version)
-            sent, answer, decoded = scene.send(client, request, asks_in)
+            request_version = scene.version(rights.api, version)
+            sent, answer, decoded = scene.send(client, request, request_version)
             codes = refusals(decoded)
             found |= codes
             if row.denied == "no operations":
-                assert decoded.cluster_authorized_operations in (0, NOT_ASKED_FOR)
+                assert decoded.cluster_authorized_operations in (0, NOT_REQUESTED)
                 no_operations = no_operations or decoded.cluster_authorized_operations == 0
             if codes and row.when != BESIDE:
                 assert case.changed(before) == set()
@@ -206,7 +206,7 @@ def test_who_lacks_a_right_is_refused_and_nothing_is_done_nor_told(scene: Scene,
             for secret in hidden:
                 if secret not in sent:
                     assert secret not in answer
-                    left_out = left_out or secret in scene.send(scene.admin, request, asks_in)[1]
+                    left_out = left_out or secret in scene.send(scene.admin, request, request_version)[1]
     assert found == ({row.code} if row.code else set())
     if "left out" in row.denied and "regular expression" not in row.denied:
         assert left_out, "another user gets the name"

@@ -57,13 +57,13 @@ def _end_at_once(reporter: Reporter) -> Work:
     raise LookupError("the reason")
 
 
-def test_a_client_that_ended_is_heard_and_may_be_killed_twice() -> None:
-    heard: list[Message] = []
-    worker = Worker("client", _end_at_once, heard.append)
+def test_a_client_that_ended_is_reported_and_may_be_killed_twice() -> None:
+    messages: list[Message] = []
+    worker = Worker("client", _end_at_once, messages.append)
     eventually(lambda: not worker.is_alive, "its end")
     worker.kill()
     worker.kill()
-    (complaint,) = heard
+    (complaint,) = messages
     assert isinstance(complaint, Complaint)
     assert "LookupError: the reason" in complaint.text
 

@@ -247,7 +247,7 @@ def test_what_was_repaired_is_right(tmp_path: Path, java: JavaHost) -> None:
     repaired = []
     for number, planting in enumerate(ALL):
         if planting.left:
-            continue  # as the repair says, too
+            continue  # the repair reports that, too
         folder = tmp_path / str(number)  # whose name would be taken for a complaint
         shutil.copytree(pristine, folder)
         planting.plant(RealDisk(folder))

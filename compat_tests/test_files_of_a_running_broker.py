@@ -53,5 +53,5 @@ def test_the_abort_of_a_transaction_is_in_its_index_while_the_broker_runs(
     folder = restartable_broker.data_dir / "aborted-in-0"
     # The coordinator writes the marker after its answer.
     eventually(lambda: any(file.stat().st_size for file in folder.glob("*.txnindex")), "the abort is in the index")
-    said = dump(java, _files(folder, ".txnindex"))
-    assert re.search(r"producerId: \d+ firstOffset: 0 lastOffset: 1 lastStableOffset: 2", said)
+    output = dump(java, _files(folder, ".txnindex"))
+    assert re.search(r"producerId: \d+ firstOffset: 0 lastOffset: 1 lastStableOffset: 2", output)

@@ -61,7 +61,7 @@ def test_each_mistake_with_share_groups_is_found(name: str, found_by: str, monke
     assert found_by in str(found.value)
 
 
-def test_the_ledger_knows_what_nobody_read() -> None:
+def test_the_ledger_reports_what_nobody_read() -> None:
     ledger = GroupLedger()
     ledger.deliver(("t", 0), 0, 1, 2, 3)
     ledger.deliver(("t", 0), 2, 3, 4, 5)
@@ -72,7 +72,7 @@ def test_the_ledger_knows_what_nobody_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "letters", "fault"),
+    ("acknowledgements", "letters", "fault"),
     [
         pytest.param([(0, 1, ACCEPT), (0, 1, ACCEPT)], [], "accepted 2 times", id="an acknowledgement was lost"),
         pytest.param([(0, 1, ACCEPT)], [Letter((0, 0), 1)], "accepted 1 times", id="accepted, and a dead letter"),
@@ -85,12 +85,12 @@ def test_the_ledger_knows_what_nobody_read() -> None:
         pytest.param([(0, 5, RELEASE)], [Letter((0, 0), 5)], None, id="the last delivery"),
     ],
 )
-def test_the_ledger_of_a_share_group_knows_what_cannot_be(
-    said: list[tuple[int, int, int]], letters: list[Letter], fault: str | None
+def test_the_ledger_of_a_share_group_reports_what_cannot_be(
+    acknowledgements: list[tuple[int, int, int]], letters: list[Letter], fault: str | None
 ) -> None:
     ledger = ShareLedger()
     for what in ("says", "said"):
-        ledger.note(what, 0, *said)
+        ledger.note(what, 0, *acknowledgements)
     faults = ledger.faults(letters)
     if fault is None:
         assert faults == []
@@ -98,7 +98,7 @@ def test_the_ledger_of_a_share_group_knows_what_cannot_be(
         assert any(fault in it for it in faults), faults
 
 
-def test_the_ledger_of_a_share_group_knows_what_is_missing() -> None:
+def test_the_ledger_of_a_share_group_reports_what_is_missing() -> None:
     ledger = ShareLedger()
     ledger.note("says", 0, (0, 1, ACCEPT), (1, 1, REJECT), (2, 1, RELEASE), (3, 1, REJECT))
     ledger.note("said", 0, (3, 1, REJECT))

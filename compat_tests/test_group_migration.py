@@ -76,7 +76,7 @@ class Group:
                     raise KafkaException(error)
                 partition, offset = message.partition() or 0, message.offset() or 0
                 expected = self.read.get(partition, 0)
-                assert offset <= expected, f"skipped: {partition} goes on at {offset}, not at {expected}"
+                assert offset <= expected, f"skipped: {partition} continues at {offset}, not at {expected}"
                 assert offset >= self.committed.get(partition, 0), f"again: {offset} of {partition} was committed"
                 self.read[partition] = max(expected, offset + 1)
                 positions[partition] = offset + 1
@@ -136,15 +136,15 @@ def test_a_group_of_confluent_clients_goes_there_and_back_under_load(
             positions = [it for it in consumer.position(consumer.assignment()) if it.offset >= 0]
             consumer.commit(offsets=positions, asynchronous=False)
         assert sum(under_test.read.values()) == under_test.sent
-        asked = [TopicPartition(topic, number) for number in range(partitions)]
-        found = under_test.members[0][0].committed(asked, timeout=confluent.CALL_TIMEOUT_S)
+        topic_partitions = [TopicPartition(topic, number) for number in range(partitions)]
+        found = under_test.members[0][0].committed(topic_partitions, timeout=confluent.CALL_TIMEOUT_S)
         assert {it.partition: it.offset for it in found} == under_test.read
 
 
 def test_a_cooperative_sticky_group_of_librdkafka_stays_as_it_is(
     broker: Broker, new_topic: Callable[..., str], group: str
 ) -> None:
-    """Its members write data of their own into assignments, which the coordinator would have to forget."""
+    """Its members write data of their own into assignments, which the coordinator would have to drop."""
     topic = new_topic(partitions=2)
     config = {"group.id": group, "partition.assignment.strategy": "cooperative-sticky"}
     with (

@@ -17,7 +17,7 @@ from testkit.java.java_host import JavaHost
 ORACLE = "AuthorizerOracle"
 SMALL, FULL = 20, 600
 QUESTIONS = 350
-"""To each authorizer."""
+"""The number of questions to each authorizer."""
 
 TYPES = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
 PRINCIPALS = (Principal("User", "p"), Principal("User", "p"), Principal("User", "q"), Principal("Group", "p"))
@@ -30,7 +30,7 @@ class World:
 
     rng: random.Random
     lines: list[str] = attrs.field(factory=list)
-    """The same for the oracle."""
+    """The authorizer, its ACLs and the questions, as the oracle reads them."""
     answers: list[bool] = attrs.field(factory=list)
 
     def fill(self) -> None:
@@ -47,13 +47,13 @@ class World:
         for _ in range(QUESTIONS):
             who = Requester(rng.choice(PRINCIPALS), rng.choice(HOSTS))
             operation, resource_type = rng.choice(operations), rng.choice(TYPES)
-            asked = (who.principal.type, who.principal.name, who.host, operation, resource_type)
+            fields = (who.principal.type, who.principal.name, who.host, operation, resource_type)
             if rng.random() < 0.15:
-                self._add_line("asks", *asked)
+                self._add_line("asks", *fields)
                 self.answers.append(authorizer.allows_any(who, operation, resource_type))
             else:
                 name = self._name()
-                self._add_line("asks", *asked, name)
+                self._add_line("asks", *fields, name)
                 self.answers.append(authorizer.allows(who, operation, resource_type, name))
 
     def _add_line(self, *fields: str | int) -> None:
@@ -87,9 +87,11 @@ def worlds(count: int) -> Iterator[World]:
 @small_and_full
 def test_kafkas_authorizer_answers_the_same(java: JavaHost, *, full: bool) -> None:
     made = list(worlds(FULL if full else SMALL))
-    said = iter(java.succeed(ORACLE, stdin="".join(f"{line}\n" for it in made for line in it.lines)).out.splitlines())
+    kafkas_answers = iter(
+        java.succeed(ORACLE, stdin="".join(f"{line}\n" for it in made for line in it.lines)).out.splitlines()
+    )
     for seed, world in enumerate(made):
         questions = [line for line in world.lines if line.startswith("asks")]
         for question, allowed in zip(questions, world.answers, strict=True):
-            assert next(said) == ("ALLOWED" if allowed else "DENIED"), f"seed {seed}: {question}"
-    assert next(said, None) is None
+            assert next(kafkas_answers) == ("ALLOWED" if allowed else "DENIED"), f"seed {seed}: {question}"
+    assert next(kafkas_answers, None) is None

@@ -41,7 +41,7 @@ class Question:
         return " ".join((brokers, *(f"{count}:{factor}" for count, factor in self.topics)))
 
 
-def question(seed: int) -> Question:
+def random_question(seed: int) -> Question:
     random = Random(seed)
     rack_count, of_each = random.randint(1, 4), random.randint(1, 3)
     size = rack_count * of_each
@@ -57,13 +57,13 @@ def kafkas(java: JavaHost, questions: list[Question]) -> list[list[Assignment]]:
     return [answers[start : start + TOPICS] for start in range(0, len(answers), TOPICS)]
 
 
-def ours(asked: Question) -> list[Assignment]:
+def ours(question: Question) -> list[Assignment]:
     image = MetadataImage()
-    for broker_id, rack in zip(asked.broker_ids, asked.racks, strict=True):
-        registration = RegisterBrokerRecord(broker_id=broker_id, rack=rack, fenced=broker_id in asked.fenced)
+    for broker_id, rack in zip(question.broker_ids, question.racks, strict=True):
+        registration = RegisterBrokerRecord(broker_id=broker_id, rack=rack, fenced=broker_id in question.fenced)
         image.apply(registration, offset=broker_id)
     placer = Placer.of(image)
-    return [placer.place(count=count, replication_factor=factor) for count, factor in asked.topics]
+    return [placer.place(count=count, replication_factor=factor) for count, factor in question.topics]
 
 
 def spread(found: Iterable[int], broker_ids: Iterable[int]) -> int:
@@ -74,36 +74,36 @@ def spread(found: Iterable[int], broker_ids: Iterable[int]) -> int:
 
 @small_and_full
 def test_replicas_are_placed_in_as_many_racks_and_at_least_as_evenly_as_kafkas(java: JavaHost, *, full: bool) -> None:
-    questions = [question(seed) for seed in range(FULL if full else SMALL)]
-    for asked, theirs in zip(questions, kafkas(java, questions), strict=True):
-        placed = ours(asked)
-        live = [it for it in asked.broker_ids if it not in asked.fenced]
+    questions = [random_question(seed) for seed in range(FULL if full else SMALL)]
+    for question, theirs in zip(questions, kafkas(java, questions), strict=True):
+        placed = ours(question)
+        live = [it for it in question.broker_ids if it not in question.fenced]
         for our_topic, their_topic in zip(placed, theirs, strict=True):
             assert len(our_topic) == len(their_topic)
             assert {replicas[0] for replicas in (*our_topic, *their_topic)} <= {*live}
             for our_replicas, their_replicas in zip(our_topic, their_topic, strict=True):
-                assert racks_of(asked, our_replicas) == racks_of(asked, their_replicas), asked
-            if not asked.fenced:
+                assert racks_of(question, our_replicas) == racks_of(question, their_replicas), question
+            if not question.fenced:
                 # Kafka's begin anywhere, so one topic may be a little luckier.
-                assert spread(flat(our_topic), live) <= max(2, spread(flat(their_topic), live)), asked
+                assert spread(flat(our_topic), live) <= max(2, spread(flat(their_topic), live)), question
         leaders_of = [[replicas[0] for topic in topics for replicas in topic] for topics in (placed, theirs)]
-        assert spread(leaders_of[0], live) <= max(1, spread(leaders_of[1], live)), asked
-        if not asked.fenced:
+        assert spread(leaders_of[0], live) <= max(1, spread(leaders_of[1], live)), question
+        if not question.fenced:
             of_all = [[it for topic in topics for it in flat(topic)] for topics in (placed, theirs)]
-            assert spread(of_all[0], live) <= max(2, spread(of_all[1], live)), asked
+            assert spread(of_all[0], live) <= max(2, spread(of_all[1], live)), question
 
 
 @small_and_full
 def test_a_broker_that_is_away_gets_replicas_when_kafka_gives_it_some(java: JavaHost, *, full: bool) -> None:
-    questions = [it for it in map(question, range(FULL if full else SMALL)) if it.fenced]
-    for asked, theirs in zip(questions, kafkas(java, questions), strict=True):
-        for our_topic, their_topic in zip(ours(asked), theirs, strict=True):
-            away = [sum(it in asked.fenced for it in flat(topic)) for topic in (our_topic, their_topic)]
-            assert away[0] <= away[1], asked
+    questions = [it for it in map(random_question, range(FULL if full else SMALL)) if it.fenced]
+    for question, theirs in zip(questions, kafkas(java, questions), strict=True):
+        for our_topic, their_topic in zip(ours(question), theirs, strict=True):
+            away = [sum(it in question.fenced for it in flat(topic)) for topic in (our_topic, their_topic)]
+            assert away[0] <= away[1], question
 
 
-def racks_of(asked: Question, replicas: list[int]) -> int:
-    return len({asked.racks[it - 1] for it in replicas})
+def racks_of(question: Question, replicas: list[int]) -> int:
+    return len({question.racks[it - 1] for it in replicas})
 
 
 def flat(assignment: Assignment) -> list[int]:

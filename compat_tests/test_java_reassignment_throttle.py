@@ -40,7 +40,7 @@ def set_for(cluster: Cluster, kind: ConfigResource.Type, name: str) -> dict[str,
     }
 
 
-def test_a_throttled_reassignment_goes_on_when_the_limit_is_raised_and_leaves_none(
+def test_a_throttled_reassignment_continues_when_the_limit_is_raised_and_leaves_none(
     java: JavaHost, tmp_path: Path
 ) -> None:
     with three_nodes() as cluster:
@@ -62,9 +62,9 @@ def test_a_throttled_reassignment_goes_on_when_the_limit_is_raised_and_leaves_no
                 "leader.replication.throttled.rate": LITTLE,
                 "follower.replication.throttled.rate": LITTLE,
             }
-        going_on = java.succeed(tools.REASSIGN, *at, *plan, "--verify").out
-        assert f"Reassignment of partition {TOPIC}-0 is still in progress." in going_on
-        assert "Clearing" not in going_on
+        in_progress = java.succeed(tools.REASSIGN, *at, *plan, "--verify").out
+        assert f"Reassignment of partition {TOPIC}-0 is still in progress." in in_progress
+        assert "Clearing" not in in_progress
 
         java.succeed(tools.REASSIGN, *at, *plan, "--execute", "--additional", "--throttle", MUCH)
 

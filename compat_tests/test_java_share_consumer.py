@@ -33,13 +33,13 @@ PROGRAM = "ShareScenarios"
 def test_the_java_share_consumer_passes_a_scenario(
     broker: Broker, java: JavaHost, unique: Callable[[str], str], scenario: str
 ) -> None:
-    said = java.succeed(PROGRAM, scenario, broker.bootstrap, unique(scenario))
-    assert said.lines[-1] == "passed"
+    result = java.succeed(PROGRAM, scenario, broker.bootstrap, unique(scenario))
+    assert result.lines[-1] == "passed"
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
-def test_java_share_consumers_go_on_after_a_restart_in_mid_stream(
+def test_java_share_consumers_continue_after_a_restart_in_mid_stream(
     restartable_broker: RestartableBroker, java: JavaHost, unique: Callable[[str], str], is_killed: bool
 ) -> None:
     broker, name = restartable_broker, unique("stream")

@@ -105,10 +105,10 @@ def test_offsets_of_share_groups_are_reset_and_deleted(broker: Broker, share_gro
         assert "is not empty" in share_groups.ended(*reset, "--to-earliest", "--execute")
         assert "The group is not empty." in share_groups.ended(*delete)
         assert "GroupNotEmptyException" in share_groups.ended("--delete")
-    told = share_groups.rows("--describe")
-    assert told[0][-1] == "0"
+    described = share_groups.rows("--describe")
+    assert described[0][-1] == "0"
     assert share_groups.rows(*reset, "--to-earliest", "--dry-run") == [[topic, "0", "0"]]
-    assert share_groups.rows("--describe") == told
+    assert share_groups.rows("--describe") == described
     for how, offset in (
         (("--to-earliest",), 0),
         (("--to-latest",), 10),
@@ -151,8 +151,8 @@ def test_the_verifiable_share_consumer_acknowledges_what_it_consumes(
 ) -> None:
     fill(broker.bootstrap, topic, numbered(20))
     options = ("--topic", topic, "--group-id", group, "--max-messages", "20", "--acknowledgement-mode", "sync")
-    said = java.succeed(tools.VERIFIABLE_SHARE_CONSUMER, *at, *options, "--offset-reset-strategy", "earliest")
-    events = [json.loads(line) for line in said.lines]
+    result = java.succeed(tools.VERIFIABLE_SHARE_CONSUMER, *at, *options, "--offset-reset-strategy", "earliest")
+    events = [json.loads(line) for line in result.lines]
     assert {it["name"] for it in events} >= {"startup_complete", "records_consumed", "offsets_acknowledged"}
     for name in ("records_consumed", "offsets_acknowledged"):
         offsets = [offset for it in events if it["name"] == name for of in it["partitions"] for offset in of["offsets"]]

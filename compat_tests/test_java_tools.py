@@ -39,8 +39,8 @@ def test_topics_are_created_described_altered_listed_and_deleted(
     nodes.wait_until_led(broker.bootstrap, topic, 2)
     described = java.succeed(tools.TOPICS, *at, "--describe", "--topic", topic).lines
     replicas = len(brokers.NODES)
-    told = rf"PartitionCount: 2\s+ReplicationFactor: {replicas}\s+Configs: .*retention.ms=1000000"
-    assert re.search(told, described[0])
+    summary = rf"PartitionCount: 2\s+ReplicationFactor: {replicas}\s+Configs: .*retention.ms=1000000"
+    assert re.search(summary, described[0])
     assert re.search(r"Partition: 1\s+Leader: \d+\s+Replicas: \d+(,\d+)*\s+Isr: \d+", described[2])
     java.succeed(tools.TOPICS, *at, "--alter", "--topic", topic, "--partitions", "3")
     nodes.wait_until_led(broker.bootstrap, topic, 3)
@@ -92,15 +92,15 @@ def test_the_console_consumer_reads_from_an_offset_and_in_a_group(
     some = (*QUICK, "--topic", topic, "--timeout-ms", "20000", "--max-messages")
     read = java.succeed(tools.CONSOLE_CONSUMER, *at, *some, "3", "--partition", "0", "--offset", "7")
     assert [line.encode() for line in read.lines] == numbered(10)[7:]
-    for expected in (numbered(10)[:4], numbered(10)[4:8]):  # the second goes on where the first committed
+    for expected in (numbered(10)[:4], numbered(10)[4:8]):  # the second continues where the first committed
         read = java.succeed(tools.CONSOLE_CONSUMER, *at, *some, "4", "--from-beginning", "--group", group)
         assert [line.encode() for line in read.lines] == expected
 
 
 def test_the_verifiable_producer_is_acknowledged(broker: Broker, at: tuple[str, str], topic: str) -> None:
-    # In a process of its own: it hears of the last acknowledgements while the process ends.
-    said = run_tool(tools.VERIFIABLE_PRODUCER, *at, "--topic", topic, "--max-messages", "50", "--acks", "-1")
-    events = [json.loads(line) for line in said.stdout.splitlines() if line.strip()]
+    # In a process of its own: it gets the last acknowledgements while the process ends.
+    result = run_tool(tools.VERIFIABLE_PRODUCER, *at, "--topic", topic, "--max-messages", "50", "--acks", "-1")
+    events = [json.loads(line) for line in result.stdout.splitlines() if line.strip()]
     acknowledged = [event["offset"] for event in events if event["name"] == "producer_send_success"]
     assert acknowledged == list(range(50))
     records = read_all(broker.bootstrap, topic, 50)
@@ -113,10 +113,10 @@ def test_configs_of_topics_and_brokers_are_described_and_altered(
 ) -> None:
     entity = ("--entity-type", "topics", "--entity-name", topic)
     java.succeed(tools.CONFIGS, *at, *entity, "--alter", "--add-config", "retention.ms=5000000,cleanup.policy=compact")
-    told = java.succeed(tools.CONFIGS, *at, *entity, "--describe").out
-    assert "retention.ms=5000000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=5000000}" in told
+    output = java.succeed(tools.CONFIGS, *at, *entity, "--describe").out
+    assert "retention.ms=5000000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=5000000}" in output
     default = "DEFAULT_CONFIG:log.cleanup.policy=delete"
-    assert f"synonyms={{DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact, {default}}}" in told
+    assert f"synonyms={{DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact, {default}}}" in output
     java.succeed(tools.CONFIGS, *at, *entity, "--alter", "--delete-config", "retention.ms")
     assert "retention.ms" not in java.succeed(tools.CONFIGS, *at, *entity, "--describe").out
     everything = java.succeed(tools.CONFIGS, *at, *entity, "--describe", "--all").out
@@ -127,8 +127,8 @@ def test_configs_of_topics_and_brokers_are_described_and_altered(
     assert bad.code == 1
     assert "InvalidConfigurationException" in bad.out + bad.err
     broker = ("--entity-type", "brokers", "--entity-name", "1")
-    told = java.succeed(tools.CONFIGS, *at, *broker, "--describe", "--all").out
-    assert "group.min.session.timeout.ms=500 sensitive=false synonyms={STATIC_BROKER_CONFIG" in told
+    output = java.succeed(tools.CONFIGS, *at, *broker, "--describe", "--all").out
+    assert "group.min.session.timeout.ms=500 sensitive=false synonyms={STATIC_BROKER_CONFIG" in output
 
 
 def test_groups_are_listed_described_reset_and_deleted(
@@ -206,32 +206,32 @@ def test_consumer_groups_are_listed_described_reset_and_deleted(
     assert listed("--type", "consumer") == []
 
 
-def test_offsets_are_told_by_time_and_end(broker: Broker, java: JavaHost, at: tuple[str, str], topic: str) -> None:
+def test_offsets_are_returned_by_time_and_end(broker: Broker, java: JavaHost, at: tuple[str, str], topic: str) -> None:
     fill(broker.bootstrap, topic, numbered(6), timestamp=1_700_000_000_000)
     for time, expected in (("-1", "6"), ("-2", "0"), ("1700000000000", "0"), ("-3", "5")):
-        told = java.succeed(tools.GET_OFFSETS, *at, "--topic", topic, "--time", time)
+        result = java.succeed(tools.GET_OFFSETS, *at, "--topic", topic, "--time", time)
         if time == "-3":  # all have the same time; any of them is the right answer
-            assert re.fullmatch(rf"{topic}:0:[0-5]", told.lines[0])
+            assert re.fullmatch(rf"{topic}:0:[0-5]", result.lines[0])
         else:
-            assert told.lines == [f"{topic}:0:{expected}"]
+            assert result.lines == [f"{topic}:0:{expected}"]
 
 
-def test_records_are_deleted_as_a_file_says(
+def test_records_are_deleted_up_to_the_offsets_in_a_file(
     broker: Broker, java: JavaHost, at: tuple[str, str], topic: str, tmp_path: Path
 ) -> None:
     fill(broker.bootstrap, topic, numbered(6))
     wanted = tmp_path / "delete.json"
     wanted.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0, "offset": 4}], "version": 1}))
-    told = java.succeed(tools.DELETE_RECORDS, *at, "--offset-json-file", wanted)
-    assert re.search(rf"{topic}-0\s+low_watermark: 4", told.out)
+    result = java.succeed(tools.DELETE_RECORDS, *at, "--offset-json-file", wanted)
+    assert re.search(rf"{topic}-0\s+low_watermark: 4", result.out)
     assert java.succeed(tools.GET_OFFSETS, *at, "--topic", topic, "--time", "-2").lines == [f"{topic}:0:4"]
 
 
-def test_the_broker_tells_its_versions_and_its_cluster(broker: Broker, java: JavaHost, at: tuple[str, str]) -> None:
-    told = java.succeed(tools.API_VERSIONS, *at).out
-    assert broker.bootstrap in told
+def test_the_broker_reports_its_versions_and_its_cluster(broker: Broker, java: JavaHost, at: tuple[str, str]) -> None:
+    output = java.succeed(tools.API_VERSIONS, *at).out
+    assert broker.bootstrap in output
     for api in ("Produce(0): 0 to 13 [usable: 13]", "Fetch(1): 4 to 18 [usable: 18]", "ApiVersions(18): 0 to "):
-        assert api in told
+        assert api in output
     assert "Cluster ID: " in java.succeed(tools.CLUSTER, "cluster-id", *at).out
 
 
@@ -287,7 +287,7 @@ def test_consumer_groups_are_turned_off_and_on_by_their_feature(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         pytest.param(("upgrade", "--feature", "transaction.version=3"), "level 3|version 3", id="too high"),
         pytest.param(("upgrade", "--feature", "transaction.version=1"), "downgrade", id="down without saying so"),
@@ -297,11 +297,11 @@ def test_consumer_groups_are_turned_off_and_on_by_their_feature(
     ],
 )
 def test_a_level_that_a_feature_cannot_have_is_an_error(
-    java: JavaHost, at: tuple[str, str], arguments: tuple[str, ...], told: str
+    java: JavaHost, at: tuple[str, str], arguments: tuple[str, ...], message: str
 ) -> None:
     refused = java.run(tools.FEATURES, *at, *arguments)
     assert refused.code == 1
-    assert re.search(rf"Could not .*({told})", refused.out + refused.err)
+    assert re.search(rf"Could not .*({message})", refused.out + refused.err)
     assert "1 out of 1 operation(s) failed." in refused.out + refused.err
 
 

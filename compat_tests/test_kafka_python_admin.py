@@ -96,7 +96,7 @@ def test_the_longest_name_is_taken(broker: Broker, unique: Callable[[str], str])
     assert values_of(read_all(broker.bootstrap, topic, 1)) == [b"value"]
 
 
-def test_the_configs_of_the_broker_tell_what_it_was_started_with(broker: Broker) -> None:
+def test_the_configs_of_the_broker_are_those_it_was_started_with(broker: Broker) -> None:
     with administering(broker.bootstrap) as admin:
         entries = configs_of(admin, ConfigResourceType.BROKER, str(NODE))
     for name, value in broker.settings.items():

@@ -26,7 +26,7 @@ from testkit.servers.brokers import Broker
 
 
 @pytest.mark.parametrize(("reset", "expected"), [("earliest", [0, 1, 2, 3]), ("latest", [3])])
-def test_without_a_position_reading_starts_as_auto_offset_reset_says(
+def test_without_a_position_reading_starts_according_to_auto_offset_reset(
     broker: Broker, topic: str, reset: str, expected: list[int]
 ) -> None:
     fill(broker.bootstrap, topic, numbered(3))

@@ -49,28 +49,30 @@ def test_each_record_goes_to_one_member_and_to_every_group(
             assert sorted(got) == everything
 
 
-def test_a_member_is_told_what_it_lost_and_got(broker: Broker, new_topic: Callable[..., str], group: str) -> None:
+def test_a_listener_is_notified_of_revoked_and_assigned_partitions(
+    broker: Broker, new_topic: Callable[..., str], group: str
+) -> None:
     topic = new_topic(partitions=2)
-    told: list[tuple[str, list[int]]] = []
+    notified: list[tuple[str, list[int]]] = []
 
     class Listener(ConsumerRebalanceListener):
         def on_partitions_revoked(self, revoked: Any) -> None:
-            told.append(("revoked", sorted(partition.partition for partition in revoked)))
+            notified.append(("revoked", sorted(partition.partition for partition in revoked)))
 
         def on_partitions_assigned(self, assigned: Any) -> None:
-            told.append(("assigned", sorted(partition.partition for partition in assigned)))
+            notified.append(("assigned", sorted(partition.partition for partition in assigned)))
 
     with consuming(broker.bootstrap, group_id=group) as first:
         first.subscribe([topic], listener=Listener())
         settle([first], 2, most=2)
-        assert told[-1] == ("assigned", [0, 1])
+        assert notified[-1] == ("assigned", [0, 1])
         with consuming(broker.bootstrap, topic, group_id=group) as second:
             (mine, _) = settle([first, second], 2, most=1)
-            assert ("revoked", [0, 1]) in told
-            assert told[-1] == ("assigned", mine)
+            assert ("revoked", [0, 1]) in notified
+            assert notified[-1] == ("assigned", mine)
 
 
-def test_a_group_takes_the_strategy_that_all_members_know(
+def test_a_group_takes_the_strategy_that_all_members_support(
     broker: Broker, new_topic: Callable[..., str], group: str
 ) -> None:
     topic = new_topic(partitions=4)

@@ -43,7 +43,7 @@ def test_tombstones_and_empty_values_are_kept_apart(broker: Broker, topic: str) 
     ]
 
 
-def test_reading_starts_and_ends_where_it_is_told(broker: Broker, topic: str) -> None:
+def test_reading_starts_and_ends_as_the_options_specify(broker: Broker, topic: str) -> None:
     fill(broker.bootstrap, topic, numbered(10), timestamp=1_700_000_000_000)
     from_the_end = kcat(broker, "-C", "-t", topic, "-o", "-3", "-e").splitlines()
     assert [line.encode() for line in from_the_end] == numbered(10)[7:]

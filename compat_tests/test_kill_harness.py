@@ -68,7 +68,7 @@ def test_a_seed_decides_the_order_and_another_one_decides_another() -> None:
     assert order(7)[0] != order(7)[1]
 
 
-def test_a_complaint_ends_the_lap_and_is_told_with_its_place_and_the_seed() -> None:
+def test_a_complaint_ends_the_lap_and_is_reported_with_its_place_and_the_seed() -> None:
     def complain(lap: Lap) -> None:
         if lap.account.kills.total() == 5:
             lap.complaints.add("a record is lost")
@@ -76,10 +76,10 @@ def test_a_complaint_ends_the_lap_and_is_told_with_its_place_and_the_seed() -> N
     play = Play(then=complain)
     with pytest.raises(AssertionError) as failed:
         run(play, kills=12, seed=1)
-    said = str(failed.value)
-    assert said.startswith(f"seed 1, lap 1, kill 6 ({play.laps[1][1]}):")
-    assert "a record is lost" in said
-    assert said.endswith("the stage")
+    message = str(failed.value)
+    assert message.startswith(f"seed 1, lap 1, kill 6 ({play.laps[1][1]}):")
+    assert "a record is lost" in message
+    assert message.endswith("the stage")
     assert [len(lap) for lap in play.laps] == [4, 2]
 
 
@@ -93,7 +93,7 @@ def test_a_complaint_of_the_end_fails_the_run() -> None:
         run(Late(), kills=2, seed=1)
 
 
-def test_what_a_kill_raises_is_told_with_the_complaints_before_it() -> None:
+def test_what_a_kill_raises_is_reported_with_the_complaints_before_it() -> None:
     def raise_(lap: Lap) -> None:
         lap.complaints.add("a client ended")
         raise AssertionError("no broker")
@@ -102,11 +102,11 @@ def test_what_a_kill_raises_is_told_with_the_complaints_before_it() -> None:
         run(Play(then=raise_), kills=2, seed=1)
 
 
-def test_the_first_complaints_are_kept_and_each_of_them_is_told() -> None:
-    told: list[str] = []
-    complaints = Complaints(told.append)
+def test_the_first_complaints_are_kept_and_each_of_them_is_reported() -> None:
+    reported: list[str] = []
+    complaints = Complaints(reported.append)
     complaints.add_all(str(number) for number in range(1000))
-    assert told == list(complaints) == [str(number) for number in range(50)]
+    assert reported == list(complaints) == [str(number) for number in range(50)]
     with pytest.raises(AssertionError, match="50 complaints"):
         complaints.check()
 

@@ -43,7 +43,7 @@ def cluster(broker: brokers.Broker) -> Iterator[Cluster]:
         yield connected
 
 
-def test_a_cluster_tells_what_it_is(cluster: Cluster, topic: str) -> None:
+def test_a_cluster_returns_its_id_its_nodes_and_its_topics(cluster: Cluster, topic: str) -> None:
     assert cluster.cluster_id == cluster.metadata(None).cluster_id
     assert cluster.cluster_id
     assert cluster.node_ids() == list(brokers.NODES)
@@ -69,7 +69,7 @@ def test_topics_are_created_with_configurations(cluster: Cluster, unique: Callab
         describe_topic_configs(cluster, [unique("topic")])
 
 
-def test_configurations_that_were_set_are_told_apart_from_defaults_and_changed(
+def test_configurations_that_were_set_are_distinguished_from_defaults_and_changed(
     cluster: Cluster, new_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
     topic = new_topic(config={"retention.ms": "4711", "cleanup.policy": "compact"})
@@ -296,7 +296,7 @@ def test_a_zombie_does_not_commit(cluster: Cluster, topic: str) -> None:
     assert read(cluster, topic, committed=True) == []
 
 
-def test_a_producer_goes_on_over_a_kill_of_the_broker(restartable_broker: brokers.RestartableBroker) -> None:
+def test_a_producer_continues_after_a_kill_of_the_broker(restartable_broker: brokers.RestartableBroker) -> None:
     name = "written-over-a-kill"
     with Cluster(restartable_broker.bootstrap, timeout_s=TIMEOUT_S) as cluster:
         create_topics(cluster, [NewTopic(name, 1)])

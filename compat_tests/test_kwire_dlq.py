@@ -36,8 +36,8 @@ def run(broker: Broker, *arguments: str, code: int = 0) -> str:
     return ran.stdout or ran.stderr
 
 
-def rows(told: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in told.splitlines()]
+def rows(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines()]
 
 
 def write_letters(broker: Broker, topic: str, origin: str, offsets: range, *, copies: bool) -> None:
@@ -65,10 +65,10 @@ def test_letters_are_shown_and_their_records_sent_again_once(
     ]
     assert "would be sent" in run(broker, "redrive", dlq, "--all", "--dry-run")
     assert "sent" in run(broker, "redrive", dlq, "--partition", "0", "--offset", "1")
-    told = rows(run(broker, "redrive", dlq, "--all", "--json"))
-    assert [(it["result"], it["letters"]) for it in told] == [("sent", 2), ("skipped", 1)]
-    (told_again,) = rows(run(broker, "redrive", dlq, "--all", "--json"))
-    assert (told_again["result"], told_again["letters"]) == ("skipped", 3)
+    results = rows(run(broker, "redrive", dlq, "--all", "--json"))
+    assert [(it["result"], it["letters"]) for it in results] == [("sent", 2), ("skipped", 1)]
+    (repeated,) = rows(run(broker, "redrive", dlq, "--all", "--json"))
+    assert (repeated["result"], repeated["letters"]) == ("skipped", 3)
     *_, second, first, third = read_all(broker.bootstrap, orders, 9, **{"isolation.level": "read_committed"})
     values = numbered(6) if not copies else [b"%d" % offset for offset in range(6)]
     assert [it.value() for it in (first, second, third)] == [values[1], values[2], values[3]]
@@ -111,15 +111,15 @@ def write_many(broker: Broker, dlq: str, orders: str) -> None:
             producer.produce(dlq, b"%d" % number, key=b"k", partition=0, headers=headers)
 
 
-def test_a_redrive_that_is_killed_goes_on_where_it_was(broker: Broker, letters: tuple[str, str]) -> None:
+def test_a_redrive_that_is_killed_resumes_where_it_stopped(broker: Broker, letters: tuple[str, str]) -> None:
     orders, dlq = letters
     with redriving(broker, dlq, "--rate", "300") as process:
         eventually(lambda: len(sent(broker, orders)) > 20, "some records are sent")
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
-    told = {it["result"]: it["letters"] for it in rows(run(broker, "redrive", dlq, "--all", "--json"))}
-    assert told["skipped"] > 20
-    assert told["sent"] + told["skipped"] == COUNT
+    counts = {it["result"]: it["letters"] for it in rows(run(broker, "redrive", dlq, "--all", "--json"))}
+    assert counts["skipped"] > 20
+    assert counts["sent"] + counts["skipped"] == COUNT
     eventually(lambda: len(sent(broker, orders)) >= COUNT, "all are committed")
     assert sent(broker, orders) == list(range(COUNT))
 
@@ -135,9 +135,9 @@ def test_a_redrive_outlives_a_kill_of_the_broker(
         eventually(lambda: len(sent(restartable_broker, orders)) > 20, "some records are sent")
         assert process.poll() is None
         restartable_broker.kill_and_restart()
-        told, _ = process.communicate(timeout=90)
+        output, _ = process.communicate(timeout=90)
     if process.returncode:
-        assert "the same command goes on" in told, told
+        assert "the same command goes on" in output, output
         run(restartable_broker, "redrive", dlq, "--all")
     eventually(lambda: len(sent(restartable_broker, orders)) >= COUNT, "all are committed")
     assert sent(restartable_broker, orders) == list(range(COUNT))

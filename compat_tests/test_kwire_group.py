@@ -59,8 +59,8 @@ def member(broker: Broker, group: str, topic: str, protocol: str) -> Iterator[Co
         consumer.close()
 
 
-def rows(told: str, kind: str) -> list[dict[str, Any]]:
-    return [row for row in map(json.loads, told.splitlines()) if row["type"] == kind]
+def rows(output: str, kind: str) -> list[dict[str, Any]]:
+    return [row for row in map(json.loads, output.splitlines()) if row["type"] == kind]
 
 
 def commit(consumer: Consumer, topic: str, *offsets: int) -> None:
@@ -80,8 +80,8 @@ def test_a_group_is_shown_as_kafkas_own_tool_shows_it(
         take(consumer, 4 * PARTITIONS)
         commit(consumer, topic, 1, 2, 3)
         eventually(lambda: rows(run("describe", group, "--json"), "group")[0]["state"] == "Stable", "a stable group")
-        told = run("describe", group, "--json")
-        (header,), (only,) = rows(told, "group"), rows(told, "member")
+        described = run("describe", group, "--json")
+        (header,), (only,) = rows(described, "group"), rows(described, "member")
         assert (header["kind"], header["members"], header["protocol_type"]) == (protocol, 1, "consumer")
         assert header["coordinator_id"] in NODES
         assert header["assignor"]
@@ -92,7 +92,7 @@ def test_a_group_is_shown_as_kafkas_own_tool_shows_it(
         numbers = ("partition", "offset", "log_end", "lag")
         shown = [
             [group, row["topic"], *(str(row[name]) for name in numbers), *row["member_ids"], "/127.0.0.1", "a-client"]
-            for row in rows(told, "partition")
+            for row in rows(described, "partition")
         ]
         of_group = ("--bootstrap-server", broker.bootstrap, "--group", group, "--describe")
         lines = java.succeed(tools.GROUPS, *of_group).lines
@@ -114,8 +114,8 @@ def test_a_member_without_partitions_is_shown(
         def owned() -> list[int]:
             for consumer in consumers:
                 consumer.poll(0.05)
-            told = run("describe", group, "--json") if group in run("list") else ""
-            return sorted(len(it["partitions"]) for it in rows(told, "member"))
+            described = run("describe", group, "--json") if group in run("list") else ""
+            return sorted(len(it["partitions"]) for it in rows(described, "member"))
 
         eventually(lambda: owned() == [0, 1], "one of two members owns the partition")
         (idle,) = [it["member_id"] for it in rows(run("members", group, "--json"), "member") if not it["partitions"]]
@@ -123,7 +123,7 @@ def test_a_member_without_partitions_is_shown(
         assert ["-", "-", "-", "-", "-", idle, "a-client", "127.0.0.1"] in lines
 
 
-def test_members_of_both_protocols_are_told_apart(
+def test_members_of_both_protocols_are_shown_with_their_protocol(
     broker: Broker, run: Groups, new_topic: Callable[..., str], group: str
 ) -> None:
     topic = new_topic(partitions=2)
@@ -133,8 +133,8 @@ def test_members_of_both_protocols_are_told_apart(
         def owned() -> list[tuple[str, int]]:
             for consumer in consumers:
                 consumer.poll(0.05)
-            told = run("describe", group, "--json") if group in run("list", "--type", "consumer") else ""
-            return sorted((it["protocol"], len(it["partitions"])) for it in rows(told, "member"))
+            described = run("describe", group, "--json") if group in run("list", "--type", "consumer") else ""
+            return sorted((it["protocol"], len(it["partitions"])) for it in rows(described, "member"))
 
         eventually(lambda: owned() == [("consumer", 2)], "the first member owns all")
         consumers.append(stack.enter_context(member(broker, group, topic, "classic")))
@@ -154,8 +154,8 @@ def test_offsets_are_reset_and_deleted_when_the_members_are_gone(
 
     def planned_by_kafka(*target: str) -> list[int]:
         at = ("--bootstrap-server", broker.bootstrap, "--group", group)
-        told = java.succeed(tools.GROUPS, *at, "--reset-offsets", "--all-topics", *target, "--dry-run")
-        found = sorted(line.split() for line in told.lines if line.split()[0] == group)
+        lines = java.succeed(tools.GROUPS, *at, "--reset-offsets", "--all-topics", *target, "--dry-run").lines
+        found = sorted(line.split() for line in lines if line.split()[0] == group)
         return [int(offset) for _, _, _, offset in found]
 
     with member(broker, group, topic, protocol) as consumer:
@@ -198,7 +198,7 @@ def test_offsets_are_reset_and_deleted_when_the_members_are_gone(
     assert f"group '{group}' not found" in run("reset", group, "--all-topics", "--to-latest", code=1)
 
 
-def test_a_group_that_nobody_has_used_begins_where_it_is_told(
+def test_a_group_that_nobody_has_used_starts_at_the_offset_it_was_reset_to(
     broker: Broker, run: Groups, topic: str, group: str
 ) -> None:
     fill(broker.bootstrap, topic, numbered(4))
@@ -246,7 +246,7 @@ def test_members_of_a_streams_group_are_shown_with_their_tasks(
     with streams_members.coordinator(broker.bootstrap, group) as there:
         member = streams_members.Member(there, group, "m", streams_members.topology(topic))
         endpoint = streams_members.endpoint("host", 1)
-        # Apache Kafka cannot say what is behind an endpoint while its coordinator has not heard of the topic.
+        # Apache Kafka cannot list the partitions of an endpoint until its coordinator has the topic.
         eventually(lambda: not member.send_join(user_endpoint=endpoint).error_code, "a member")
         member.join(user_endpoint=endpoint)
         member.settle(PARTITIONS)

@@ -20,7 +20,7 @@ from testkit.java.java_host import JavaHost
 from testkit.servers.brokers import NODES, Broker
 
 HANGING, ONGOING, NOTHING = 0, 1, 2
-"""Partitions: one in which a transaction hangs, one with an old one that its coordinator knows, one without any."""
+"""Partitions: one in which a transaction hangs, one with an old one that has a coordinator, one without any."""
 
 Txn = Callable[..., str]
 
@@ -75,9 +75,9 @@ def test_what_hangs_is_found_as_kafkas_own_tool_finds_it_and_aborted(
 
     def found(*options: str, code: int) -> list[tuple[int, int, int]]:
         """Partition, producer and start offset of each."""
-        told = txn("list", "--hanging", "--json", "--topic", topic, *options, code=code)
+        output = txn("list", "--hanging", "--json", "--topic", topic, *options, code=code)
         return [
-            (row["partition"], row["producer_id"], row["start_offset"]) for row in map(json.loads, told.splitlines())
+            (row["partition"], row["producer_id"], row["start_offset"]) for row in map(json.loads, output.splitlines())
         ]
 
     def found_by_kafka() -> list[list[str]]:

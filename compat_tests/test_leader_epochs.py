@@ -101,7 +101,7 @@ def test_each_start_begins_a_leader_epoch_and_ends_those_before(
         assert [end_of(client, topic, epoch) for epoch in epochs] == [(epochs[0], 2), (epochs[1], 4), (epochs[2], 6)]
 
 
-def test_a_consumer_that_knows_the_earlier_epoch_goes_on_after_a_restart(
+def test_a_consumer_with_the_earlier_epoch_continues_after_a_restart(
     restartable_broker: RestartableBroker, topic: str
 ) -> None:
     broker = restartable_broker

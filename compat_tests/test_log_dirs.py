@@ -78,7 +78,7 @@ def test_each_folder_is_described_with_its_room(folders: tuple[RestartableBroker
     assert sorted(folder["log_dir"] for folder in described["log_dirs"]) == sorted(map(str, paths))
     for folder in described["log_dirs"]:
         assert 0 < folder["usable_bytes"] <= folder["total_bytes"]
-    # The other folder is in the answer, without a partition that was asked for.
+    # The other folder is in the answer, without any of the requested partitions.
     assert sorted(len(folder["topics"]) for folder in described["log_dirs"]) == [0, 1]
 
 
@@ -87,8 +87,8 @@ def test_kafkas_tool_describes_the_folders(
 ) -> None:
     broker, paths = folders
     at = ("--bootstrap-server", broker.bootstrap)
-    said = java.succeed(tools.LOG_DIRS, *at, "--describe", "--broker-list", str(NODE), "--topic-list", two).lines
-    [described] = next(json.loads(line) for line in said if line.startswith("{"))["brokers"]
+    lines = java.succeed(tools.LOG_DIRS, *at, "--describe", "--broker-list", str(NODE), "--topic-list", two).lines
+    [described] = next(json.loads(line) for line in lines if line.startswith("{"))["brokers"]
     assert described["broker"] == NODE
     assert sorted(folder["logDir"] for folder in described["logDirs"]) == sorted(map(str, paths))
     rows = [row for folder in described["logDirs"] for row in folder["partitions"]]
@@ -142,8 +142,8 @@ def test_kafkas_tool_for_reassignments_moves_a_partition(
     wanted = {"topic": two, "partition": 0, "replicas": [NODE], "log_dirs": [other]}
     plan.write_text(json.dumps({"version": 1, "partitions": [wanted]}))
     at = ("--bootstrap-server", broker.bootstrap, "--reassignment-json-file", plan)
-    said = java.succeed(tools.REASSIGN, *at, "--execute").out
-    assert f"Successfully started moving log directory to {other} for replica {two}-0 with broker {NODE}" in said
+    output = java.succeed(tools.REASSIGN, *at, "--execute").out
+    assert f"Successfully started moving log directory to {other} for replica {two}-0 with broker {NODE}" in output
     moved = f"Reassignment of replica {two}-0-{NODE} completed successfully."
     eventually(lambda: moved in java.succeed(tools.REASSIGN, *at, "--verify").out, "the move is complete")
     with administering(broker.bootstrap) as admin:

@@ -80,9 +80,9 @@ def _classic(client: RawClient) -> None:
     assigned = [SyncGroupRequestAssignment(joined.member_id, b"all")]
     synced = client.call(SyncGroupRequest("classic", joined.generation_id, joined.member_id, assignments=assigned), 2)
     assert synced.error_code == 0
-    asked = [OffsetCommitRequestPartition(partition_index=index, committed_offset=0) for index in (0, 1)]
+    partitions = [OffsetCommitRequestPartition(partition_index=index, committed_offset=0) for index in (0, 1)]
     for group_id in ("simple", "other"):
-        commit = OffsetCommitRequest(group_id, topics=[OffsetCommitRequestTopic("t", partitions=asked)])
+        commit = OffsetCommitRequest(group_id, topics=[OffsetCommitRequestTopic("t", partitions=partitions)])
         (topic,) = client.call(commit, 8).topics
         assert not any(it.error_code for it in topic.partitions)
     delete = OffsetDeleteRequest("other", [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(1)])])
@@ -133,9 +133,9 @@ def jmx(port: int) -> Found:
     """All values of Apache Kafka that a metric of kwire has the place of."""
     beans = sorted({it.kafka.partition(" ")[0] for it in METRICS if it.kafka})
     url = f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{port}/jmxrmi"
-    asked = [argument for bean in beans for argument in ("--object-name", bean)]
+    options = [argument for bean in beans for argument in ("--object-name", bean)]
     done = run_tool(
-        "org.apache.kafka.tools.JmxTool", "--jmx-url", url, "--one-time", "--report-format", "properties", *asked
+        "org.apache.kafka.tools.JmxTool", "--jmx-url", url, "--one-time", "--report-format", "properties", *options
     )
     assert done.returncode == 0, done.stderr
     lines = re.findall(r"^(kafka\.[^:]+:.+):([A-Za-z-]+)=([-\d.E]+)$", done.stdout, re.MULTILINE)

@@ -58,7 +58,7 @@ def commit(broker: Broker, group: str, offsets: dict[TopicPartition, int]) -> No
 def test_the_old_way_to_alter_configs_replaces_all_of_them(admin: Any, new_topic: Callable[..., str]) -> None:
     topic = new_topic(config={"retention.ms": "1000000", "flush.messages": "5"})
     resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "2000000"})
-    # The client would fill in the rest, so it is told that what it sends is all.
+    # `alter_configs` would add the configs that are missing here, so this calls what it calls after that.
     admin._manager.run(admin._send_alter_configs_requests, [resource], False, False)
     eventually(lambda: config_of(admin, topic) == {"retention.ms": "2000000"}, "only the new one")
 
@@ -174,11 +174,11 @@ def level_of(admin: Any, feature: str) -> int:
 
 
 def test_features_are_described_and_updated(admin: Any) -> None:
-    told = admin.describe_features()
-    assert told["transaction.version"]["supported"] == (0, 2)
-    assert told["transaction.version"]["finalized"] == (2, 2)
-    assert told["transaction.version"]["finalized_epoch"] > 0
-    assert told["metadata.version"]["supported"] == (7, 30)
+    features = admin.describe_features()
+    assert features["transaction.version"]["supported"] == (0, 2)
+    assert features["transaction.version"]["finalized"] == (2, 2)
+    assert features["transaction.version"]["finalized_epoch"] > 0
+    assert features["metadata.version"]["supported"] == (7, 30)
     down = {"transaction.version": (UpdateFeatureType.SAFE_DOWNGRADE, 1)}
     try:
         assert admin.update_features(down, validate_only=True) == {"transaction.version": "OK"}

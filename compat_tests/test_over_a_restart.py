@@ -127,7 +127,7 @@ def test_members_keep_their_partitions_without_a_rebalance(
         assert [it.given for it in moves] == given_before
 
 
-def test_confluent_clients_go_on_after_a_kill(
+def test_confluent_clients_continue_after_a_kill(
     restartable_broker: RestartableBroker, topic: str, group: str, protocol: str
 ) -> None:
     broker = restartable_broker
@@ -149,7 +149,9 @@ def test_confluent_clients_go_on_after_a_kill(
     assert offsets_of(records) == list(range(10, 20))
 
 
-def test_kafka_python_clients_go_on_after_a_kill(restartable_broker: RestartableBroker, topic: str, group: str) -> None:
+def test_kafka_python_clients_continue_after_a_kill(
+    restartable_broker: RestartableBroker, topic: str, group: str
+) -> None:
     broker = restartable_broker
     with (
         kafka_python.producing(broker.bootstrap, acks="all", enable_idempotence=True) as producer,
@@ -159,15 +161,15 @@ def test_kafka_python_clients_go_on_after_a_kill(restartable_broker: Restartable
         kafka_python.take(consumer, 10)
         consumer.commit()
         broker.kill_and_restart()
-        told = kafka_python.send_all(producer, topic, [b"after %d" % number for number in range(10)])
-        assert [metadata.offset for metadata in told] == list(range(10, 20))
+        sent = kafka_python.send_all(producer, topic, [b"after %d" % number for number in range(10)])
+        assert [metadata.offset for metadata in sent] == list(range(10, 20))
         assert [record.offset for record in kafka_python.take(consumer, 10)] == list(range(10, 20))
 
 
-def test_aiokafka_clients_go_on_after_a_kill(restartable_broker: RestartableBroker, topic: str, group: str) -> None:
+def test_aiokafka_clients_continue_after_a_kill(restartable_broker: RestartableBroker, topic: str, group: str) -> None:
     broker = restartable_broker
 
-    async def go_on() -> None:
+    async def produce_and_consume() -> None:
         async with (
             aio.producing(broker.bootstrap, enable_idempotence=True) as producer,
             aio.consuming(broker.bootstrap, topic, group_id=group) as consumer,
@@ -176,8 +178,8 @@ def test_aiokafka_clients_go_on_after_a_kill(restartable_broker: RestartableBrok
             await aio.take(consumer, 10)
             await consumer.commit()
             await asyncio.to_thread(broker.kill_and_restart)
-            told = await aio.send_all(producer, topic, [b"after %d" % number for number in range(10)])
-            assert [metadata.offset for metadata in told] == list(range(10, 20))
+            sent = await aio.send_all(producer, topic, [b"after %d" % number for number in range(10)])
+            assert [metadata.offset for metadata in sent] == list(range(10, 20))
             assert [record.offset for record in await aio.take(consumer, 10)] == list(range(10, 20))
 
-    asyncio.run(go_on())
+    asyncio.run(produce_and_consume())

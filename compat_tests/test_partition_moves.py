@@ -54,7 +54,7 @@ TRIMMED_TO = 300
 PRODUCER_ID = 987_654
 """Of a producer that is played by hand: no broker here hands out such an id."""
 
-# What brokers say when an index or a log is not what it should be.
+# What brokers log when an index or a log is not what it should be.
 DISTRUST = re.compile(r"corrupt|rebuil|recover|truncat|invalid|non-monotonic|inconsistent|mismatch", re.IGNORECASE)
 
 Row = tuple[int, bytes | None, bytes | None, Any, int]
@@ -94,7 +94,7 @@ class Move:
     log_file: Path
     before: Seen
     files: dict[str, tuple[int, int]]
-    going_on: Producer
+    continuing: Producer
     last_batch_at: int
     stop: Callable[[], None]
     start: Callable[[], None]
@@ -108,8 +108,10 @@ def look(bootstrap: str) -> Seen:
     assert all(it.timestamp()[0] == TIMESTAMP_CREATE_TIME for it in records)
     committed = [it.offset() for it in read(bootstrap, low, high, "read_committed")]
     with consuming(bootstrap) as consumer:
-        asked = [BEGAN_MS + step for step in range(-1, 4_000, 37)]
-        times = [consumer.offsets_for_times([TopicPartition(TOPIC, 0, at)], timeout=20.0)[0].offset for at in asked]
+        timestamps = [BEGAN_MS + step for step in range(-1, 4_000, 37)]
+        times = [
+            consumer.offsets_for_times([TopicPartition(TOPIC, 0, at)], timeout=20.0)[0].offset for at in timestamps
+        ]
     return Seen(rows, committed, (low, high), times, epochs_of(bootstrap))
 
 
@@ -198,12 +200,12 @@ def transact(bootstrap: str) -> None:
 def prepare(bootstrap: str, stack: ExitStack) -> tuple[Producer, int, Seen]:
     """Writes the last records: of a producer that will continue, and of raw requests."""
     config = {"enable.idempotence": True, "compression.type": "lz4", "retry.backoff.ms": 20}
-    going_on = stack.enter_context(producing(bootstrap, **config))
-    send_all(going_on, TOPIC, [b"before %d" % number for number in range(100)], partition=0)
+    continuing = stack.enter_context(producing(bootstrap, **config))
+    send_all(continuing, TOPIC, [b"before %d" % number for number in range(100)], partition=0)
     for sequence in (0, 10):
         error, base_offset = by_hand(bootstrap, sequence)
         assert error == ErrorCode.NONE
-    return going_on, base_offset, look(bootstrap)
+    return continuing, base_offset, look(bootstrap)
 
 
 def sealed(folder: Path) -> dict[str, tuple[int, int]]:
@@ -216,7 +218,7 @@ def sealed(folder: Path) -> dict[str, tuple[int, int]]:
 @pytest.fixture(scope="module", params=["from kwire to Kafka", "from Kafka to kwire"])
 def moved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Move]:
     with ExitStack() as stack:
-        # The producer that goes on asks for the topic as soon as the other broker is there.
+        # The continuing producer requests the topic as soon as the other broker is up.
         settings = {**SETTINGS, "auto.create.topics.enable": "false"}
         kafka = stack.enter_context(ApacheKafka(settings=dict(settings)))
         kwire = KwireServe(tmp_path_factory.mktemp("kwire"), settings, port=kafka.port)
@@ -228,14 +230,14 @@ def moved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             fill(bootstrap)
             transact(bootstrap)
             kafka.restart()  # which begins a new leader epoch
-            going_on, last_batch_at, before = prepare(bootstrap, stack)
+            continuing, last_batch_at, before = prepare(bootstrap, stack)
         kafka.stop()
         kwire.start()
         topics.create(bootstrap, TOPIC, config=CONFIG)
         if to_kafka:
             fill(bootstrap)
             transact(bootstrap)
-            going_on, last_batch_at, before = prepare(bootstrap, stack)
+            continuing, last_batch_at, before = prepare(bootstrap, stack)
         kwire.stop()
         source, target = (kwire.data_dir, kafka.data_dir) if to_kafka else (kafka.data_dir, kwire.data_dir)
         move(source, target)
@@ -249,7 +251,7 @@ def moved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             server.log_file,
             before,
             files,
-            going_on,
+            continuing,
             last_batch_at,
             server.stop,
             server.start,
@@ -274,8 +276,8 @@ def test_indexes_of_sealed_segments_are_taken_as_they_are(moved: Move) -> None:
     assert len({name.partition(".")[0] for name in moved.files}) >= 2
     assert any(name.endswith(".timeindex") for name in moved.files)
     assert sealed(moved.data_dir / FOLDER) == moved.files
-    said = moved.log_file.read_text()
-    assert [line for line in said.splitlines() if FOLDER in line and DISTRUST.search(line)] == []
+    logged = moved.log_file.read_text()
+    assert [line for line in logged.splitlines() if FOLDER in line and DISTRUST.search(line)] == []
 
 
 def test_readers_of_committed_records_see_none_that_were_aborted(moved: Move) -> None:
@@ -297,10 +299,10 @@ def test_a_gap_in_a_producers_sequence_is_known(moved: Move) -> None:
     assert by_hand(moved.bootstrap, 50) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 
 
-def test_an_idempotent_producer_goes_on(moved: Move) -> None:
+def test_an_idempotent_producer_continues(moved: Move) -> None:
     end = watermarks(moved.bootstrap)[1]
-    told = send_all(moved.going_on, TOPIC, [b"after %d" % number for number in range(100)], partition=0)
-    assert [message.offset() for message in told] == list(range(end, end + 100))
+    sent = send_all(moved.continuing, TOPIC, [b"after %d" % number for number in range(100)], partition=0)
+    assert [message.offset() for message in sent] == list(range(end, end + 100))
     assert by_hand(moved.bootstrap, 20) == (ErrorCode.NONE, end + 100)
     records = read(moved.bootstrap, TRIMMED_TO, end + 110, "read_committed")
     assert [it.value() for it in records[-110:]] == [
@@ -309,26 +311,26 @@ def test_an_idempotent_producer_goes_on(moved: Move) -> None:
     ]
 
 
-def test_a_java_group_reads_all_of_it_and_goes_on_where_it_committed(moved: Move, java: JavaHost) -> None:
+def test_a_java_group_reads_all_of_it_and_resumes_where_it_committed(moved: Move, java: JavaHost) -> None:
     """Its commits have a leader epoch, which it sends with its next requests."""
     count = len(read(moved.bootstrap, TRIMMED_TO, watermarks(moved.bootstrap)[1], "read_uncommitted"))
     for expected in (count, 1):
-        said = java.succeed(
+        ended = java.succeed(
             tools.CONSOLE_CONSUMER,
             *("--bootstrap-server", moved.bootstrap, "--topic", TOPIC, "--group", "java"),
             *("--from-beginning", "--max-messages", str(expected), "--timeout-ms", "10000"),
             *("--formatter-property", "print.value=false", "--formatter-property", "print.offset=true"),
         )
-        assert f"Processed a total of {expected} messages" in said.err
-        send_all(moved.going_on, TOPIC, [b"one more"], partition=0)
+        assert f"Processed a total of {expected} messages" in ended.err
+        send_all(moved.continuing, TOPIC, [b"one more"], partition=0)
 
 
-def test_kafka_has_nothing_to_say_against_any_file_then(moved: Move, java: JavaHost) -> None:
+def test_kafka_rejects_no_file_then(moved: Move, java: JavaHost) -> None:
     moved.stop()
     assert assert_kafka_is_content(java, moved.data_dir) > 10
 
 
-def test_without_snapshots_the_ids_of_the_other_clusters_producers_can_be_given_out_anew(moved: Move) -> None:
+def test_without_snapshots_the_ids_of_the_other_clusters_producers_can_be_given_out_again(moved: Move) -> None:
     """With snapshots, a new producer's batches under a known id are taken for a repetition, or for a gap."""
     if not moved.to_kafka:
         pytest.skip("kwire makes up for missing snapshots by reading the records back (storage/README.md)")
@@ -339,5 +341,5 @@ def test_without_snapshots_the_ids_of_the_other_clusters_producers_can_be_given_
     for number in range(8):  # more than had an id before
         end = watermarks(moved.bootstrap)[1]
         with producing(moved.bootstrap, **{"enable.idempotence": True}) as producer:
-            told = send_all(producer, TOPIC, [b"anew %d" % number] * 10, partition=0)
-        assert [message.offset() for message in told] == list(range(end, end + 10))
+            sent = send_all(producer, TOPIC, [b"anew %d" % number] * 10, partition=0)
+        assert [message.offset() for message in sent] == list(range(end, end + 10))

@@ -224,7 +224,7 @@ def test_filters_that_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("kinds", "config", "told"),
+    ("kinds", "config", "label"),
     [
         pytest.param(("users",), "producer_byte_rate=1024,request_percentage=12.5", "user-principal", id="user"),
         pytest.param(("clients",), "consumer_byte_rate=2048", "client-id", id="client"),
@@ -233,7 +233,7 @@ def test_filters_that_are_refused(
     ],
 )
 def test_kafkas_tool_sets_describes_and_removes_quotas(
-    broker: Broker, java: JavaHost, unique: Callable[[str], str], kinds: tuple[str, ...], config: str, told: str
+    broker: Broker, java: JavaHost, unique: Callable[[str], str], kinds: tuple[str, ...], config: str, label: str
 ) -> None:
     at = ("--bootstrap-server", broker.bootstrap)
     named: list[str] = []
@@ -245,8 +245,8 @@ def test_kafkas_tool_sets_describes_and_removes_quotas(
         return java.succeed(tools.CONFIGS, *at, *named, "--describe").out
 
     key, _, value = config.split(",")[0].partition("=")
-    shown = eventually(lambda: told_of if f"{key}={float(value)}" in (told_of := output()) else "", "it is described")
-    assert f"{told} '{named[-1]}'" in shown
+    shown = eventually(lambda: text if f"{key}={float(value)}" in (text := output()) else "", "it is described")
+    assert f"{label} '{named[-1]}'" in shown
     removed = ",".join(it.partition("=")[0] for it in config.split(","))
     java.succeed(tools.CONFIGS, *at, *named, "--alter", "--delete-config", removed)
     eventually(lambda: key not in output(), "it is removed")
@@ -271,7 +271,7 @@ def answered_within_s(client: RawClient) -> float:
     return time.monotonic() - began
 
 
-def test_a_producer_is_told_to_pause_and_is_not_read_while_its_neighbour_is(
+def test_a_producer_gets_a_throttle_time_and_is_not_read_while_its_neighbour_is(
     broker: Broker, topic: str, quota: Callable[[Pairs, str, float], None], unique: Callable[[str], str]
 ) -> None:
     name = unique("client")
@@ -281,13 +281,13 @@ def test_a_producer_is_told_to_pause_and_is_not_read_while_its_neighbour_is(
         assert slow.call(produce(topic, 90_000), 9).throttle_time_ms == 0
         began = time.monotonic()
         answer = slow.call(produce(topic, 20_000), 9)
-        told_s = answer.throttle_time_ms / 1000
+        throttle_s = answer.throttle_time_ms / 1000
         assert answer.responses[0].partition_responses[0].error_code == E.NONE
-        assert told_s == pytest.approx(1.0, abs=0.3), "110,000 bytes in ten seconds are 11,000 in one"
+        assert throttle_s == pytest.approx(1.0, abs=0.3), "110,000 bytes in ten seconds are 11,000 in one"
         assert time.monotonic() - began < 0.5, "the answer does not wait"
         assert neighbour.call(produce(topic, 200_000), 9).throttle_time_ms == 0
         assert answered_within_s(neighbour) < 0.5
-        assert answered_within_s(slow) == pytest.approx(told_s, abs=0.5)
+        assert answered_within_s(slow) == pytest.approx(throttle_s, abs=0.5)
         assert answered_within_s(slow) < 0.5
 
 
@@ -306,11 +306,11 @@ def test_a_consumer_gets_nothing_until_it_may_have_it(
         began = time.monotonic()
         answer = slow.call(fetch(topic, 1), 12)
         assert answer.responses == []
-        told_s = answer.throttle_time_ms / 1000
-        assert told_s == pytest.approx(2.0, abs=0.5), "120,000 bytes in ten seconds"
+        throttle_s = answer.throttle_time_ms / 1000
+        assert throttle_s == pytest.approx(2.0, abs=0.5), "120,000 bytes in ten seconds"
         assert time.monotonic() - began < 0.5
         assert len(neighbour.call(fetch(topic, 1), 12).responses[0].partitions[0].records) > 60_000
-        assert answered_within_s(slow) == pytest.approx(told_s, abs=0.5)
+        assert answered_within_s(slow) == pytest.approx(throttle_s, abs=0.5)
 
 
 def test_who_creates_and_deletes_too_many_partitions_is_refused_in_new_versions_and_pauses_in_old_ones(
@@ -339,9 +339,9 @@ def test_who_creates_and_deletes_too_many_partitions_is_refused_in_new_versions_
         assert [it.error_code for it in answer.topics] == [E.NONE, E.NONE]
         assert answer.throttle_time_ms == pytest.approx(4000, abs=1500)
         began = time.monotonic()
-        told_s = answer.throttle_time_ms / 1000
+        throttle_s = answer.throttle_time_ms / 1000
         fourth.call(ApiVersionsRequest(), 2)
-        assert time.monotonic() - began == pytest.approx(told_s, abs=0.5)
+        assert time.monotonic() - began == pytest.approx(throttle_s, abs=0.5)
 
 
 def test_an_address_that_connects_too_often_is_not_served_and_others_are(

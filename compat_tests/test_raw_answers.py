@@ -123,7 +123,7 @@ def produce(
         pytest.param(batch(200), E.MESSAGE_TOO_LARGE, -1, id="too large"),
     ],
 )
-def test_the_log_start_is_told_when_the_log_refuses_and_not_when_it_was_not_asked(
+def test_the_log_start_is_returned_when_the_log_refuses_a_batch_and_not_when_it_is_refused_before(
     broker: Broker,
     client: RawClient,
     new_topic: Callable[..., str],
@@ -209,7 +209,7 @@ def test_offsets_of_an_empty_topic_name_are_those_of_an_unknown_topic(client: Ra
 
 
 @pytest.mark.parametrize("version", [1, 5, 11])
-def test_offsets_asked_for_twice_are_refused_once(
+def test_offsets_requested_twice_are_refused_once(
     client: RawClient, new_topic: Callable[..., str], version: int
 ) -> None:
     topic = new_topic(partitions=2)
@@ -293,7 +293,7 @@ def test_aborted_transactions_are_null_for_a_partition_that_cannot_be_read(
 
 
 @pytest.mark.parametrize("replica_id", [NODE, NOBODY])
-def test_a_replica_that_is_no_follower_is_told_the_leader_from_v16_on(
+def test_a_replica_that_is_no_follower_gets_the_leader_from_v16_on(
     client: RawClient, topic: str, replica_id: int
 ) -> None:
     by_id = topic_id(client, topic)
@@ -321,7 +321,7 @@ def test_a_coordinator_is_found_without_an_error_message(client: RawClient, grou
 # CreateTopics
 
 
-def test_configurations_of_a_new_topic_are_told_as_they_were_sent(
+def test_configurations_of_a_new_topic_are_returned_as_they_were_sent(
     client: RawClient, unique: Callable[[str], str]
 ) -> None:
     sent = {"cleanup.policy": "compact, delete", "preallocate": "TRUE", "retention.ms": " 5 "}
@@ -329,9 +329,9 @@ def test_configurations_of_a_new_topic_are_told_as_they_were_sent(
     topic = CreatableTopic(unique("topic"), 1, 1, [], [CreatableTopicConfig(*it) for it in sent.items()])
     (created,) = client.call(CreateTopicsRequest([topic], 10_000, validate_only=True), 7).topics
     assert created.error_code == E.NONE
-    told = {config.name: config.value for config in created.configs}
-    assert {name: told[name] for name in sent} == sent
-    assert told["segment.bytes"] == "1073741824"
+    returned = {config.name: config.value for config in created.configs}
+    assert {name: returned[name] for name in sent} == sent
+    assert returned["segment.bytes"] == "1073741824"
 
 
 # Metadata

@@ -263,7 +263,7 @@ def sync_error(answer: SyncGroupResponse) -> ErrorCode:
 
 
 @pytest.mark.parametrize("version", SYNC_VERSIONS)
-def test_a_refused_sync_says_nothing_but_the_error(
+def test_a_refused_sync_returns_nothing_but_the_error(
     broker: Broker, client: RawClient, new_group: Callable[[], str], version: int
 ) -> None:
     def refused(group: str, generation: int, member: str, **more: Any) -> ErrorCode:
@@ -290,7 +290,7 @@ def test_a_refused_sync_says_nothing_but_the_error(
 
 
 @pytest.mark.parametrize("version", SYNC_VERSIONS)
-def test_a_refused_sync_of_a_consumer_group_says_nothing_but_the_error(
+def test_a_refused_sync_of_a_consumer_group_returns_nothing_but_the_error(
     client: RawClient, new_group: Callable[[], str], version: int
 ) -> None:
     group = new_group()
@@ -358,13 +358,13 @@ def leave(client: RawClient, version: int, group: str, *members: tuple[str, str 
 def test_a_member_leaves_once(client: RawClient, group: str, version: int) -> None:
     member = join(client, 3, group).member_id
     for error in (E.NONE, E.UNKNOWN_MEMBER_ID):
-        told = (error, []) if version < FIRST_LEAVE_OF_MEMBERS else (E.NONE, [(member, None, error)])
-        assert leave(client, version, group, (member, None)) == told
+        expected = (error, []) if version < FIRST_LEAVE_OF_MEMBERS else (E.NONE, [(member, None, error)])
+        assert leave(client, version, group, (member, None)) == expected
 
 
 @pytest.mark.parametrize("version", LEAVE_VERSIONS)
 @pytest.mark.parametrize("kind", ["unknown", "classic", "consumer", "share"])
-def test_who_may_not_leave_is_told_for_each_member(
+def test_each_member_that_may_not_leave_gets_its_error(
     client: RawClient, new_group: Callable[[], str], version: int, kind: str
 ) -> None:
     group = new_group()
@@ -377,7 +377,7 @@ def test_who_may_not_leave_is_told_for_each_member(
             client.call(ShareGroupHeartbeatRequest(group, "m", JOINS, None, ["t"]), 1)
     assert leave(client, version, "", ("x", None)) == (E.INVALID_GROUP_ID, [])
     fenced = E.FENCED_INSTANCE_ID if kind in ("classic", "consumer") else E.UNKNOWN_MEMBER_ID
-    told: list[tuple[str, str | None, ErrorCode]] = [
+    expected: list[tuple[str, str | None, ErrorCode]] = [
         ("x", None, E.UNKNOWN_MEMBER_ID),
         ("", None, E.UNKNOWN_MEMBER_ID),
         ("x", "i", fenced),
@@ -385,11 +385,11 @@ def test_who_may_not_leave_is_told_for_each_member(
         ("", "j", E.UNKNOWN_MEMBER_ID),
     ]
     if version < FIRST_LEAVE_OF_MEMBERS:
-        assert {leave(client, version, group, (it[0], None))[0] for it in told} == {E.UNKNOWN_MEMBER_ID}
+        assert {leave(client, version, group, (it[0], None))[0] for it in expected} == {E.UNKNOWN_MEMBER_ID}
         assert leave(client, version, group)[1] == []
         return
     assert leave(client, version, group) == (E.NONE, [])
-    assert leave(client, version, group, *[it[:2] for it in told]) == (E.NONE, told)
+    assert leave(client, version, group, *[it[:2] for it in expected]) == (E.NONE, expected)
     left = {"classic": E.NONE, "consumer": E.NONE}.get(kind, E.UNKNOWN_MEMBER_ID)
     again = E.NONE if kind == "consumer" else E.UNKNOWN_MEMBER_ID
     twice = leave(client, version, group, ("", "i"), ("", "i"))
@@ -420,9 +420,9 @@ def test_a_group_is_described_with_its_members_once_it_is_stable(
     assert (found.error_code, found.group_state, found.protocol_data) == (E.NONE, "Stable", "range")
     if version >= 3:
         assert found.authorized_operations == 0b1101_0100_1000
-    (told,) = found.members
-    assert (told.member_id, told.client_id, told.client_host) == (member, "raw", "/127.0.0.1")
-    assert (told.member_metadata, told.member_assignment) == (subscription("t"), b"all")
+    (shown,) = found.members
+    assert (shown.member_id, shown.client_id, shown.client_host) == (member, "raw", "/127.0.0.1")
+    assert (shown.member_metadata, shown.member_assignment) == (subscription("t"), b"all")
     dead = described(missing)
     assert (dead.group_state, dead.error_code) == ("Dead", E.NONE if version < 6 else E.GROUP_ID_NOT_FOUND)
     assert (dead.error_message and unquoted(dead.error_message)) == (

@@ -34,8 +34,8 @@ def produce(topic: str, value: bytes, acks: int) -> bytes:
 
 
 def end_of(client: RawClient, topic: str) -> int:
-    asked = ListOffsetsTopic(topic, [ListOffsetsPartition(0, timestamp=LATEST)])
-    (answer,) = client.call(ListOffsetsRequest(-1, 0, [asked]), 6).topics[0].partitions
+    wanted = ListOffsetsTopic(topic, [ListOffsetsPartition(0, timestamp=LATEST)])
+    (answer,) = client.call(ListOffsetsRequest(-1, 0, [wanted]), 6).topics[0].partitions
     offset: int = answer.offset
     return offset
 

@@ -189,13 +189,13 @@ def test_members_choose_their_ids_from_version_1_on(client: RawClient, group: st
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("assignor", ["", "RANGE", "cooperative-sticky"])
 def test_an_unknown_assignor_is_refused(client: RawClient, group: str, topic: str, version: int, assignor: str) -> None:
-    told = f"ServerAssignor {assignor} is not supported. Supported assignors: uniform, range."
+    message = f"ServerAssignor {assignor} is not supported. Supported assignors: uniform, range."
     answer = join(client, group, "m", topic, version=version, server_assignor=assignor)
-    assert (code(answer), answer.error_message) == (E.UNSUPPORTED_ASSIGNOR, told)
+    assert (code(answer), answer.error_message) == (E.UNSUPPORTED_ASSIGNOR, message)
     joined = join(client, group, "m", topic, version=version, server_assignor="range")
     assert described(client, group).assignor_name == "range"
     answer = heartbeat(client, group, "m", joined.member_epoch, version, server_assignor=assignor)
-    assert (code(answer), answer.error_message) == (E.UNSUPPORTED_ASSIGNOR, told)
+    assert (code(answer), answer.error_message) == (E.UNSUPPORTED_ASSIGNOR, message)
 
 
 @pytest.mark.parametrize("regex", ["(", "[a", "(?=a)", r"(a)\1", "*", r"\p{Alpha}"])
@@ -255,7 +255,7 @@ def test_a_member_without_topics_begins_no_epoch(client: RawClient, group: str) 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_member_is_told_its_assignment_when_it_changes_or_asks_for_everything(
+def test_a_member_gets_its_assignment_when_it_changes_and_after_a_full_heartbeat(
     client: RawClient, group: str, topic: str, version: int
 ) -> None:
     ref = topic_id(client, topic)
@@ -390,7 +390,7 @@ def test_an_instance_belongs_to_one_member_until_that_leaves(client: RawClient, 
     )
     assert code(heartbeat(client, group, "b", epoch, instance_id="i")) == E.FENCED_INSTANCE_ID
     assert code(heartbeat(client, group, "a", epoch, instance_id="j")) == E.UNKNOWN_MEMBER_ID
-    assert code(heartbeat(client, group, "a", epoch)) == E.NONE  # it need not say who it is
+    assert code(heartbeat(client, group, "a", epoch)) == E.NONE  # it need not name its instance
     for leaves in (LEAVES, STATIC_LEAVES):
         fenced = heartbeat(client, group, "b", leaves, instance_id="i")
         assert code(fenced) == E.FENCED_INSTANCE_ID
@@ -442,7 +442,7 @@ def test_a_commit_is_of_a_member_in_its_epoch(client: RawClient, group: str, top
 
 
 @pytest.mark.parametrize("version", [9, 10])
-def test_offsets_are_told_to_members_in_their_epoch_and_to_those_who_name_none(
+def test_offsets_are_returned_to_members_in_their_epoch_and_to_requests_without_a_member(
     client: RawClient, group: str, topic: str, version: int
 ) -> None:
     epoch = join(client, group, "m", topic).member_epoch

@@ -59,14 +59,14 @@ def wait_for_level(client: RawClient, level: int) -> None:
 
 def test_a_feature_that_can_be_off_is_supported_for_clients_that_can_read_it(client: RawClient) -> None:
     assert supported(client, 3) == {METADATA: (7, 30)}
-    told = supported(client, 4)
-    assert (told[METADATA], told[TRANSACTION]) == ((7, 30), (0, 2))
+    features = supported(client, 4)
+    assert (features[METADATA], features[TRANSACTION]) == ((7, 30), (0, 2))
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_every_client_is_told_what_is_finalized(client: RawClient, version: int) -> None:
-    told = finalized(client, version)
-    assert (told[METADATA], told[TRANSACTION]) == ((30, 30), (2, 2))
+def test_every_client_gets_the_finalized_features(client: RawClient, version: int) -> None:
+    features = finalized(client, version)
+    assert (features[METADATA], features[TRANSACTION]) == ((30, 30), (2, 2))
     assert api_versions(client, version).finalized_features_epoch > 0
 
 
@@ -74,8 +74,8 @@ def test_every_client_is_told_what_is_finalized(client: RawClient, version: int)
 def test_results_of_features_are_there_up_to_version_1(client: RawClient, version: int) -> None:
     answer = update(client, (TRANSACTION, 2, UPGRADE), (METADATA, 30, UPGRADE), version=version)
     assert (answer.error_code, answer.error_message) == (E.NONE, None)
-    told = {(it.feature, it.error_code) for it in answer.results}
-    assert told == ({(TRANSACTION, E.NONE), (METADATA, E.NONE)} if version < 2 else set())
+    results = {(it.feature, it.error_code) for it in answer.results}
+    assert results == ({(TRANSACTION, E.NONE), (METADATA, E.NONE)} if version < 2 else set())
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

@@ -186,17 +186,17 @@ def test_offsets_are_fetched_as_they_were_committed(
 def test_offsets_of_several_groups_are_fetched_together(
     client: RawClient, new_group: Callable[[], str], topic: str, version: int
 ) -> None:
-    asked = [new_group() for _ in range(3)]
-    commit(client, 9, asked[0], {(topic, 0): 7})
-    commit(client, 9, asked[1], {(topic, 1): 8})
+    group_ids = [new_group() for _ in range(3)]
+    commit(client, 9, group_ids[0], {(topic, 0): 7})
+    commit(client, 9, group_ids[1], {(topic, 1): 8})
     t, _ = refs(client, topic, by_id=version >= FIRST_FETCH_WITH_IDS)
     wanted = OffsetFetchRequestTopics(**named(t), partition_indexes=[0, 1])
     answer = client.call(
-        OffsetFetchRequest(groups=[OffsetFetchRequestGroup(it, topics=[wanted]) for it in asked]), version
+        OffsetFetchRequest(groups=[OffsetFetchRequestGroup(it, topics=[wanted]) for it in group_ids]), version
     )
-    assert [(it.group_id, it.error_code) for it in answer.groups] == [(it, E.NONE) for it in asked]
-    told = [[it.committed_offset for it in group.topics[0].partitions] for group in answer.groups]
-    assert told == [[7, -1], [-1, 8], [-1, -1]]
+    assert [(it.group_id, it.error_code) for it in answer.groups] == [(it, E.NONE) for it in group_ids]
+    committed = [[it.committed_offset for it in group.topics[0].partitions] for group in answer.groups]
+    assert committed == [[7, -1], [-1, 8], [-1, -1]]
 
 
 # OffsetDelete
@@ -300,7 +300,7 @@ def test_a_transaction_takes_offsets_of_its_producer_for_a_group_with_a_name(
 
 
 @pytest.mark.parametrize("version", range(7, 11))
-def test_who_wants_stable_offsets_is_told_which_are_not(
+def test_a_fetch_of_stable_offsets_returns_an_error_for_each_that_is_not(
     client: RawClient, producer: RawProducer, group: str, topic: str, version: int
 ) -> None:
     commit(client, 9, group, {(topic, 0): 1, (topic, 1): 2})

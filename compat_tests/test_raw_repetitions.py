@@ -57,8 +57,8 @@ def topic(client: RawClient, new_topic: Callable[..., str]) -> str:
     ends = ListOffsetsTopic(name, [ListOffsetsPartition(index, timestamp=LATEST) for index in range(2)])
 
     def is_served() -> bool:
-        (told,) = client.call(ListOffsetsRequest(-1, 0, [ends]), 7).topics
-        return all(it.error_code == E.NONE for it in told.partitions)
+        (result,) = client.call(ListOffsetsRequest(-1, 0, [ends]), 7).topics
+        return all(it.error_code == E.NONE for it in result.partitions)
 
     eventually(is_served, f"{name} is served")
     return name
@@ -76,14 +76,14 @@ def test_a_partition_that_is_added_twice_has_two_results(
     topics = [AddPartitionsToTxnTopic(topic, [0, 1, 0]), AddPartitionsToTxnTopic(topic, [1])]
     if version < 4:
         request = AddPartitionsToTxnRequest([], transactional_id, producer.producer_id, producer.epoch, topics)
-        told = client.call(request, version).results_by_topic_v3_and_below
+        results = client.call(request, version).results_by_topic_v3_and_below
     else:
         one = AddPartitionsToTxnTransaction(
             transactional_id, producer.producer_id, producer.epoch, verify_only=False, topics=topics
         )
         (result,) = client.call(AddPartitionsToTxnRequest([one]), version).results_by_transaction
-        told = result.topic_results
-    assert results_of(told) == [[(0, E.NONE), (1, E.NONE), (0, E.NONE)], [(1, E.NONE)]]
+        results = result.topic_results
+    assert results_of(results) == [[(0, E.NONE), (1, E.NONE), (0, E.NONE)], [(1, E.NONE)]]
 
 
 def test_a_feature_that_is_updated_twice_has_two_results(client: RawClient) -> None:
@@ -99,8 +99,8 @@ def test_a_partition_that_is_fetched_twice_outside_of_a_session_is_read_once_as_
     wanted = [FetchPartition(index, -1, offset, partition_max_bytes=1000) for index, offset in ((0, 9), (1, 0), (0, 0))]
     topics = [FetchTopic(topic, partitions=wanted)]
     request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1000, session_epoch=-1, topics=topics)
-    (told,) = client.call(request, version).responses
-    assert [(it.partition_index, it.error_code) for it in told.partitions] == [(0, E.NONE), (1, E.NONE)]
+    (result,) = client.call(request, version).responses
+    assert [(it.partition_index, it.error_code) for it in result.partitions] == [(0, E.NONE), (1, E.NONE)]
 
 
 @pytest.mark.parametrize("isolation_level", [-1, 2])
@@ -111,18 +111,18 @@ def test_nothing_is_fetched_in_an_isolation_level_that_does_not_exist(
     topics = [FetchTopic(topic, partitions=[FetchPartition(0, partition_max_bytes=1000)])]
     request = FetchRequest(max_wait_ms=0, max_bytes=1000, session_epoch=-1, topics=topics)
     request.isolation_level = isolation_level
-    (told,) = client.call(request, version).responses[0].partitions
-    assert (told.error_code, told.high_watermark) == (E.UNKNOWN_SERVER_ERROR, -1)
+    (result,) = client.call(request, version).responses[0].partitions
+    assert (result.error_code, result.high_watermark) == (E.UNKNOWN_SERVER_ERROR, -1)
 
 
 @pytest.mark.parametrize("isolation_level", [-1, 2])
 @pytest.mark.parametrize("version", [2, 7])
-def test_no_end_is_told_in_an_isolation_level_that_does_not_exist(
+def test_no_end_is_returned_in_an_isolation_level_that_does_not_exist(
     client: RawClient, topic: str, version: int, isolation_level: int
 ) -> None:
     topics = [ListOffsetsTopic(topic, [ListOffsetsPartition(0, timestamp=LATEST)])]
-    (told,) = client.call(ListOffsetsRequest(-1, isolation_level, topics), version).topics[0].partitions
-    assert (told.error_code, told.offset) == (E.UNKNOWN_SERVER_ERROR, -1)
+    (result,) = client.call(ListOffsetsRequest(-1, isolation_level, topics), version).topics[0].partitions
+    assert (result.error_code, result.offset) == (E.UNKNOWN_SERVER_ERROR, -1)
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (5, -1)])
@@ -130,8 +130,8 @@ def test_no_marker_is_written_for_a_producer_that_cannot_be(
     client: RawClient, topic: str, producer_id: int, epoch: int
 ) -> None:
     marker = WritableTxnMarker(producer_id, epoch, True, [WritableTxnMarkerTopic(topic, [0])])
-    (told,) = client.call(WriteTxnMarkersRequest([marker]), 1).markers[0].topics[0].partitions
-    assert told.error_code == E.UNKNOWN_SERVER_ERROR
+    (result,) = client.call(WriteTxnMarkersRequest([marker]), 1).markers[0].topics[0].partitions
+    assert result.error_code == E.UNKNOWN_SERVER_ERROR
 
 
 @pytest.mark.parametrize("version", [10, 12, 13])
@@ -153,14 +153,14 @@ def test_no_topic_is_described_beside_one_whose_name_is_empty(client: RawClient,
 
 def test_an_operation_on_a_configuration_that_does_not_exist_is_refused(client: RawClient, topic: str) -> None:
     resource = AlterConfigsResource(TOPIC_CONFIGS, topic, [AlterableConfig("retention.ms", 9, "5")])
-    (told,) = client.call(IncrementalAlterConfigsRequest([resource]), 1).responses
-    assert told.error_code == E.UNKNOWN_SERVER_ERROR
+    (result,) = client.call(IncrementalAlterConfigsRequest([resource]), 1).responses
+    assert result.error_code == E.UNKNOWN_SERVER_ERROR
 
 
 def test_very_many_new_partitions_are_refused(client: RawClient, topic: str) -> None:
     more = CreatePartitionsRequest([CreatePartitionsTopic(topic, 20_000, None)], 10_000, validate_only=True)
-    (told,) = client.call(more, 3).results
-    assert told.error_code == E.UNKNOWN_SERVER_ERROR
+    (result,) = client.call(more, 3).results
+    assert result.error_code == E.UNKNOWN_SERVER_ERROR
 
 
 @pytest.mark.parametrize("pieces", [(b"", BATCH), (BATCH, b""), (BATCH, b"", BATCH)])
@@ -170,5 +170,5 @@ def test_a_partition_that_is_produced_to_twice_fails_if_one_of_the_pieces_is_no_
 ) -> None:
     data = [PartitionProduceData(0, piece) for piece in pieces]
     topics = [TopicProduceData(topic, partition_data=it) for it in ([[it] for it in data] if apart else [data])]
-    (told,) = client.call(ProduceRequest(acks=1, timeout_ms=10_000, topic_data=topics), 9).responses
-    assert [(it.index, it.error_code) for it in told.partition_responses] == [(0, E.INVALID_RECORD)]
+    (result,) = client.call(ProduceRequest(acks=1, timeout_ms=10_000, topic_data=topics), 9).responses
+    assert [(it.index, it.error_code) for it in result.partition_responses] == [(0, E.INVALID_RECORD)]

@@ -186,7 +186,7 @@ def test_record_limits(sharing: Sharing) -> None:
     assert second.get(max_records=1) == [(3, 3, 1)]
 
 
-def test_a_batch_that_is_larger_than_all_limits_comes_all_the_same(sharing: Sharing) -> None:
+def test_a_batch_that_is_larger_than_all_limits_is_still_returned(sharing: Sharing) -> None:
     sharing.produce(b"x" * 5_000)
     sharing.produce(b"y")
     assert sharing.member().get(max_bytes=1) == [(0, 0, 1)]
@@ -313,7 +313,9 @@ def test_a_lost_connection_releases_too(sharing: Sharing) -> None:
 
 
 @pytest.mark.parametrize(("reset", "expected"), [("earliest", 0), ("latest", 2), ("by_duration:PT1H", 1)])
-def test_a_group_without_an_offset_begins_where_it_is_told(unprepared: Sharing, reset: str, expected: int) -> None:
+def test_a_group_without_an_offset_starts_according_to_share_auto_offset_reset(
+    unprepared: Sharing, reset: str, expected: int
+) -> None:
     sharing = unprepared
     sharing.configure(share_auto_offset_reset=reset)
     assert sharing.state.initialize(start_offset=-1) == E.NONE

@@ -112,13 +112,13 @@ def describe(client: RawClient, group: str) -> DescribedGroup:
 
 
 def alter(client: RawClient, group: str, offsets: dict[str, dict[int, int]]) -> AlterShareGroupOffsetsResponse:
-    asked = [
+    wanted = [
         AlterShareGroupOffsetsRequestTopic(
             name, [AlterShareGroupOffsetsRequestPartition(*each) for each in of_topic.items()]
         )
         for name, of_topic in offsets.items()
     ]
-    answer: AlterShareGroupOffsetsResponse = client.call(AlterShareGroupOffsetsRequest(group, asked), 0)
+    answer: AlterShareGroupOffsetsResponse = client.call(AlterShareGroupOffsetsRequest(group, wanted), 0)
     return answer
 
 
@@ -134,9 +134,9 @@ def errors(answer: AlterShareGroupOffsetsResponse) -> dict[tuple[str, int], int]
 
 
 def offsets(
-    client: RawClient, group: str, asked: dict[str, list[int]] | None = None, *, version: int = 1
+    client: RawClient, group: str, wanted: dict[str, list[int]] | None = None, *, version: int = 1
 ) -> DescribeShareGroupOffsetsResponseGroup:
-    of_topics = None if asked is None else [DescribeShareGroupOffsetsRequestTopic(*each) for each in asked.items()]
+    of_topics = None if wanted is None else [DescribeShareGroupOffsetsRequestTopic(*each) for each in wanted.items()]
     request = DescribeShareGroupOffsetsRequest([DescribeShareGroupOffsetsRequestGroup(group, of_topics)])
     (described,) = client.call(request, version).groups
     assert isinstance(described, DescribeShareGroupOffsetsResponseGroup)
@@ -241,7 +241,7 @@ def test_a_member_in_another_epoch_is_fenced(client: RawClient, member: Member, 
     epoch = member.epoch
     assert member.send(epoch + 1).error_code == E.FENCED_MEMBER_EPOCH
     assert member.send(epoch - 1).error_code == E.NONE, "the answer with its epoch may have been lost"
-    assert member.send(JOINING, [topic]).member_epoch == epoch, "who joins again is who it was"
+    assert member.send(JOINING, [topic]).member_epoch == epoch, "a member that joins again keeps its epoch"
     stranger = Member(client, member.group, "member-3")
     assert stranger.send(1).error_code == E.UNKNOWN_MEMBER_ID
     assert stranger.send(LEAVING).error_code == E.UNKNOWN_MEMBER_ID
@@ -356,7 +356,7 @@ def test_offsets_are_altered_and_described(client: RawClient, member: Member, to
     assert numbers(offsets(client, group)) == {(topic, 0): (7, 0, -7, E.NONE)}, "beyond the end of the log"
 
 
-def test_an_alteration_that_the_share_coordinator_refuses_says_why(
+def test_an_alteration_that_the_share_coordinator_refuses_has_an_error_message(
     broker: Broker, client: RawClient, group: str, topic: str
 ) -> None:
     make_group(client, group, topic)

@@ -74,7 +74,7 @@ def test_the_topic_of_states_is_configured_as_kafkas(state: SharePartition) -> N
     resource = DescribeConfigsResource(TOPIC_RESOURCE, "__share_group_state")
     (described,) = state.client.call(DescribeConfigsRequest([resource]), 4).results
     set_here = {it.name: it.value for it in described.configs if it.config_source == DYNAMIC_TOPIC_CONFIG}
-    # As many replicas as the tests' broker is told to have.
+    # As many replicas as the tests' broker is configured with.
     assert set_here.pop("min.insync.replicas") in ("1", "2")
     assert set_here == {
         "cleanup.policy": "delete",
@@ -106,7 +106,7 @@ def test_a_start_offset_may_be_left_to_the_leader(state: SharePartition) -> None
     assert state.summary() == (E.NONE, 0, 0, 12, 0)
 
 
-def test_a_new_state_epoch_begins_anew_and_fences_the_older_ones(begun: SharePartition) -> None:
+def test_a_new_state_epoch_resets_the_state_and_fences_the_older_ones(begun: SharePartition) -> None:
     assert begun.write((0, 9, ACKNOWLEDGED, 1)) == E.NONE
     assert begun.read(leader_epoch=6).error_code == E.NONE
     assert begun.initialize(state_epoch=2, start_offset=5) == E.NONE
@@ -115,7 +115,7 @@ def test_a_new_state_epoch_begins_anew_and_fences_the_older_ones(begun: SharePar
     assert begun.initialize(state_epoch=1) == E.FENCED_STATE_EPOCH
     assert begun.write(state_epoch=1, leader_epoch=6) == E.FENCED_STATE_EPOCH
     assert begun.write(state_epoch=2, leader_epoch=6, start_offset=5) == E.NONE
-    # The leader epoch in the state is another one now, but who was fenced before still is.
+    # The leader epoch in the state is another one now, but a leader that was fenced before still is.
     assert begun.read(leader_epoch=5).error_code == E.FENCED_LEADER_EPOCH
     assert begun.write(state_epoch=2, leader_epoch=5) == E.FENCED_LEADER_EPOCH
     assert begun.initialize(state_epoch=2, start_offset=4) == E.NONE  # the same one may
@@ -268,14 +268,14 @@ def test_a_write_that_is_too_large_for_a_record_changes_nothing(begun: SharePart
     assert begun.batches() == [(0, 9, AVAILABLE, 1)]
 
 
-@pytest.mark.parametrize("ask", ["initialize", "read", "write", "delete", "summary"])
-def test_partitions_that_are_not_there_are_refused(state: SharePartition, ask: str) -> None:
+@pytest.mark.parametrize("method", ["initialize", "read", "write", "delete", "summary"])
+def test_partitions_that_are_not_there_are_refused(state: SharePartition, method: str) -> None:
     def error(there: SharePartition) -> E:
-        answer = getattr(there, ask)()
+        answer = getattr(there, method)()
         return E(answer) if isinstance(answer, int) else E(getattr(answer, "error_code", None) or answer[0])
 
-    # Who reads or writes learns first that nothing was initialized.
-    unknown = E.INVALID_REQUEST if ask in ("read", "write") else E.UNKNOWN_TOPIC_OR_PARTITION
+    # A read or a write fails first because nothing was initialized.
+    unknown = E.INVALID_REQUEST if method in ("read", "write") else E.UNKNOWN_TOPIC_OR_PARTITION
     for there, expected in (
         (state.of(partition=99), unknown),
         (state.of(topic_id=NULL_UUID), unknown),

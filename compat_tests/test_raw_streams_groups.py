@@ -308,7 +308,7 @@ def test_a_topology_may_be_strange(client: RawClient, topic: str, new_group: Cal
 # The life of a member
 
 
-def test_the_first_member_gets_all_tasks_and_hears_of_changes_only(client: RawClient, member: Member) -> None:
+def test_the_first_member_gets_all_tasks_and_then_changes_only(client: RawClient, member: Member) -> None:
     answer = member.join()
     assert (answer.member_epoch, answer.heartbeat_interval_ms, answer.status) == (FIRST_EPOCH, 200, [])
     assert (answer.endpoint_information_epoch, answer.partitions_by_user_endpoint) == (0, None)
@@ -478,7 +478,7 @@ def test_standby_tasks_are_with_other_processes(
     assert second.epoch == epoch
     groups.configure(broker.bootstrap, group, STANDBYS, 1)
 
-    def is_noticed() -> bool:  # by a coordinator, which may hear of it later than the broker that it is on
+    def is_noticed() -> bool:  # by a coordinator, which may get it later than the broker that it is on
         first.beat()
         return bool(first.standby)
 
@@ -752,7 +752,7 @@ def test_internal_topics_are_created_with_their_configs(
         pytest.param({"cleanup_policy": "x"}, "Invalid value x for configuration cleanup.policy", id="invalid config"),
     ],
 )
-def test_members_are_told_why_an_internal_topic_was_not_created(
+def test_members_receive_the_reason_why_an_internal_topic_was_not_created(
     client: RawClient, group: str, topic: str, unique: Callable[[str], str], bad: dict[str, Any], reason: str
 ) -> None:
     changelog = unique("changelog")
@@ -788,7 +788,7 @@ def endpoints(answer: StreamsGroupHeartbeatResponse) -> dict[tuple[str, int], tu
     }
 
 
-def test_members_with_the_latest_epoch_of_endpoints_hear_of_changes_only(joined: Member, topic: str) -> None:
+def test_members_with_the_latest_epoch_of_endpoints_get_changes_only(joined: Member, topic: str) -> None:
     joined.leave()
     first = joined.join(user_endpoint=endpoint("host", 1))
     table: dict[tuple[str, int], Any] = {("host", 1): ({topic: [0, 1]}, {})}
@@ -801,7 +801,7 @@ def test_members_with_the_latest_epoch_of_endpoints_hear_of_changes_only(joined:
     assert endpoints(joined.beat(endpoint_information_epoch=epoch + 9)) == table
 
 
-def test_endpoints_are_told_with_the_partitions_of_tasks(
+def test_endpoints_are_returned_with_the_partitions_of_tasks(
     broker: Broker,
     client: RawClient,
     group: str,
@@ -832,7 +832,7 @@ def test_endpoints_are_told_with_the_partitions_of_tasks(
     assert (found.user_endpoint.host, found.user_endpoint.port) == ("one", 1)
 
 
-def test_an_endpoint_is_told_without_partitions_while_a_source_is_missing(client: RawClient, group: str) -> None:
+def test_an_endpoint_is_returned_without_partitions_while_a_source_is_missing(client: RawClient, group: str) -> None:
     member = Member(client, group, "a", topology("there-is-no-such-topic"))
     answer = member.send_join(user_endpoint=endpoint("host", 1))
     if brokers.IS_KAFKA:
@@ -842,7 +842,7 @@ def test_an_endpoint_is_told_without_partitions_while_a_source_is_missing(client
         assert endpoints(answer) in ({}, {("host", 1): ({}, {})})
 
 
-def test_an_endpoint_tells_repartition_topics_too_and_no_changelogs(
+def test_an_endpoint_lists_repartition_topics_too_and_no_changelogs(
     client: RawClient, group: str, topic: str, unique: Callable[[str], str]
 ) -> None:
     repartition, changelog = unique("repartition"), unique("changelog")
@@ -943,9 +943,9 @@ def test_a_group_without_members_is_deleted_with_its_offsets_and_its_topology(
     assert delete_group(client, group, version) == E.GROUP_ID_NOT_FOUND
     assert listed(client, group, 5) == []
     assert fetch(client, 9, group, None, -1, topic) == (E.NONE, -1)
-    anew = Member(client, group, "a", topology(topic, epoch=9))
-    anew.join()
-    assert (anew.epoch, anew.active) == (FIRST_EPOCH, {"0": [0, 1]})
+    rejoined = Member(client, group, "a", topology(topic, epoch=9))
+    rejoined.join()
+    assert (rejoined.epoch, rejoined.active) == (FIRST_EPOCH, {"0": [0, 1]})
 
 
 # Offsets
@@ -990,7 +990,7 @@ def test_an_older_epoch_commits_for_the_tasks_that_the_member_has_had_since(
 
 
 @pytest.mark.parametrize("version", [9, 10])
-def test_offsets_are_told_to_members_in_their_epoch_and_to_those_who_name_none(
+def test_offsets_are_returned_to_members_in_their_epoch_and_to_requests_without_a_member(
     client: RawClient, joined: Member, topic: str, version: int
 ) -> None:
     group, epoch = joined.group, joined.epoch
@@ -1067,11 +1067,11 @@ def test_a_streams_group_is_no_classic_group(client: RawClient, joined: Member, 
 
 def test_a_streams_group_is_of_no_other_kind(client: RawClient, joined: Member) -> None:
     group = joined.group
-    for asked, version, kind in (
+    for request, version, kind in (
         (ConsumerGroupDescribeRequest([group]), 1, "consumer"),
         (ShareGroupDescribeRequest([group]), 1, "share"),
     ):
-        (found,) = client.call(asked, version).groups
+        (found,) = client.call(request, version).groups
         assert (found.error_code, unquoted(found.error_message)) == (
             E.GROUP_ID_NOT_FOUND,
             f"Group {group} is not a {kind} group.",

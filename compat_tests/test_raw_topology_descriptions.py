@@ -115,21 +115,21 @@ def test_the_versions_of_4_4_are_served(describing: RestartableBroker) -> None:
     ]
 
 
-def test_a_topology_is_asked_for_and_described(member: Member) -> None:
+def test_a_topology_is_solicited_and_described(member: Member) -> None:
     assert member.is_solicited
     assert status(member) == NOT_STORED
     assert refusal(update(member)) == (E.NONE, None)
     found = described(member.client, member.group)
     assert (found.topology_description_status, found.assignor_name) == (AVAILABLE, "sticky")
-    told = found.topology_description
-    assert told is not None
-    assert told.subtopologies[0].subtopology_id == "0"
-    nodes = {it.name: it for it in told.subtopologies[0].nodes}
+    stored = found.topology_description
+    assert stored is not None
+    assert stored.subtopologies[0].subtopology_id == "0"
+    nodes = {it.name: it for it in stored.subtopologies[0].nodes}
     assert [(it.name, it.node_type) for it in nodes.values()] == [("in", SOURCE), ("count", PROCESSOR), ("out", SINK)]
     assert (nodes["in"].source_topics, nodes["in"].successors) == (["t"], ["count"])
     assert (nodes["count"].stores, nodes["count"].successors) == (["counts"], ["out"])
     assert (nodes["out"].sink_topic, nodes["out"].successors) == ("counted", [])
-    (store,) = told.global_stores
+    (store,) = stored.global_stores
     assert (store.source.source_topics, store.source.successors) == (["all"], ["gp"])
     assert (store.processor.name, store.processor.stores) == ("gp", ["names"])
     member.beat()
@@ -148,7 +148,7 @@ def test_who_does_not_want_a_description_gets_none(member: Member) -> None:
         assert (missing.topology_description_status, missing.topology_description) == (NOT_REQUESTED, None)
 
 
-def test_one_member_is_asked_at_a_time(member: Member) -> None:
+def test_one_member_is_solicited_at_a_time(member: Member) -> None:
     other = Member(member.client, member.group, "other", member.topology, version=VERSION)
     other.join()
     assert (member.is_solicited, other.is_solicited) == (True, False)
@@ -156,7 +156,7 @@ def test_one_member_is_asked_at_a_time(member: Member) -> None:
     assert not member.is_solicited, "not again for half a minute"
 
 
-def test_members_of_version_0_are_not_asked(describing: RestartableBroker, member: Member) -> None:
+def test_members_of_version_0_are_not_solicited(describing: RestartableBroker, member: Member) -> None:
     group = f"{member.group}-old"
     with coordinator(describing.bootstrap, group) as client:
         old = Member(client, group, "old", member.topology)
@@ -168,7 +168,7 @@ def test_members_of_version_0_are_not_asked(describing: RestartableBroker, membe
         old.leave()
 
 
-def test_members_with_an_old_topology_are_not_asked(describing: RestartableBroker, member: Member) -> None:
+def test_members_with_an_old_topology_are_not_solicited(describing: RestartableBroker, member: Member) -> None:
     group = f"{member.group}-newer"
     source = member.topology.subtopologies[0].source_topics[0]
     with coordinator(describing.bootstrap, group) as client:
@@ -180,7 +180,7 @@ def test_members_with_an_old_topology_are_not_asked(describing: RestartableBroke
         assert not stale.is_solicited
 
 
-def test_who_may_not_describe_is_told_why(member: Member) -> None:
+def test_an_invalid_description_is_refused_with_the_reason(member: Member) -> None:
     assert refusal(update(member, member_id="")) == (E.INVALID_REQUEST, "MemberId can't be empty.")
     assert refusal(update(member, group_id="")) == (E.INVALID_REQUEST, "GroupId can't be empty.")
     assert update(member, group_id="none-such").error_code in (E.GROUP_ID_NOT_FOUND, E.NOT_COORDINATOR)
@@ -244,11 +244,11 @@ def test_offsets_of_tasks_are_taken(member: Member) -> None:
     assert (answer.acceptable_recovery_lag_legacy, answer.task_offset_interval_ms) == (0, 60_000)
     assert answer.acceptable_recovery_lag == 10_000
     (shown,) = described(member.client, member.group).members
-    told = [
+    offsets = [
         [(it.subtopology_id, it.partition, it.offset) for it in of]
         for of in (shown.task_offsets, shown.task_end_offsets)
     ]
-    assert told == [[("0", 0, 17)], [("0", 0, 18)]]
+    assert offsets == [[("0", 0, 17)], [("0", 0, 18)]]
 
 
 def test_an_offset_of_a_task_that_comes_twice_is_refused(member: Member) -> None:
@@ -289,7 +289,7 @@ def test_the_records_of_a_group_have_what_was_stored(describing: RestartableBrok
         find(epoch + 1, 0)
 
 
-def test_members_are_not_asked_if_no_plugin_is_configured(
+def test_members_are_not_solicited_if_no_plugin_is_configured(
     broker: Broker, group: str, unique: Callable[[str], str]
 ) -> None:
     for member in joined(broker, group, unique):

@@ -45,7 +45,7 @@ def test_a_client_may_not_add_what_the_broker_keeps_for_itself(producer: RawProd
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_broker_is_told_which_partitions_are_in_a_transaction(
+def test_a_broker_can_verify_which_partitions_are_in_a_transaction(
     producer: RawProducer, new_topic: Callable[..., str], version: int
 ) -> None:
     topic = new_topic(partitions=2)
@@ -96,7 +96,7 @@ def test_what_has_no_partitions_can_be_aborted_by_version_2_and_not_committed(pr
         assert producer.epoch == epoch
 
 
-def test_a_producer_whose_epochs_are_used_up_goes_on_with_a_new_id(producer: RawProducer, topic: str) -> None:
+def test_a_producer_whose_epochs_are_used_up_continues_with_a_new_id(producer: RawProducer, topic: str) -> None:
     first = producer.producer_id
     while producer.epoch < LAST_USABLE_EPOCH - 1:
         assert producer.init() == E.NONE
@@ -106,7 +106,7 @@ def test_a_producer_whose_epochs_are_used_up_goes_on_with_a_new_id(producer: Raw
         if committed:
             assert (producer.producer_id, producer.epoch) == (first, LAST_USABLE_EPOCH)
     assert (producer.producer_id != first, producer.epoch) == (True, 0)
-    # Had it missed that answer, it would ask again with what it had.
+    # Had it missed that answer, it would repeat the request with its old id and epoch.
     assert producer.end(committed=False, version=NEWEST_END, producer_id=first, epoch=LAST_USABLE_EPOCH) == E.NONE
     assert (producer.producer_id != first, producer.epoch) == (True, 0)
     producer.add((topic, 0), version=4)

@@ -43,8 +43,8 @@ def numbers_until_it_ends() -> Iterator[int]:
 def test_the_java_clients_stay(secured: Secured, java_at_listeners: Java, open_topic: str, mechanism: str) -> None:
     properties = java_at_listeners.properties(secured.way("BRIEF", mechanism))
     stay_ms = str(int(STAYS_FOR_S * 1000))
-    said = java_at_listeners.host.succeed("SecuredScenarios", "staysFor", properties, open_topic, stay_ms)
-    records, of_the_producer, of_the_consumer = map(int, said.lines[-1].split())
+    ended = java_at_listeners.host.succeed("SecuredScenarios", "staysFor", properties, open_topic, stay_ms)
+    records, of_the_producer, of_the_consumer = map(int, ended.lines[-1].split())
     assert records > 1
     assert of_the_producer >= TWO_TIMES
     assert of_the_consumer >= TWO_TIMES
@@ -53,8 +53,8 @@ def test_the_java_clients_stay(secured: Secured, java_at_listeners: Java, open_t
 def test_confluent_clients_stay_in_their_connections(secured: Secured, open_topic: str) -> None:
     connects: dict[str, int] = {}
 
-    def note(said: str) -> None:
-        of_client = json.loads(said)
+    def note(statistics: str) -> None:
+        of_client = json.loads(statistics)
         for broker in of_client["brokers"].values():
             if broker["source"] == "learned":
                 connects[of_client["name"]] = broker["connects"]
@@ -94,7 +94,7 @@ def test_kafka_python_clients_stay_in_their_connections(
 
 
 @aio.in_a_loop
-async def test_aiokafka_clients_go_on_in_other_connections(secured: Secured, open_topic: str) -> None:
+async def test_aiokafka_clients_continue_in_other_connections(secured: Secured, open_topic: str) -> None:
     way = secured.way("BRIEF", SCRAM_256)
     config = Aiokafka.config(way)
     values: list[bytes | None] = []
@@ -144,7 +144,7 @@ def lasting(secured: Secured) -> Iterator[Connection]:
         yield Connection(raw)
 
 
-def test_the_broker_says_how_long_an_authentication_lasts(
+def test_the_broker_returns_how_long_an_authentication_lasts(
     secured: Secured, brief: Connection, lasting: Connection
 ) -> None:
     assert brief.authenticate().session_lifetime_ms == BRIEF_MS
@@ -175,8 +175,8 @@ def test_another_authentication_is_for_the_same_principal(brief: Connection) -> 
     brief.authenticate(user="alice")
     refused = brief.authenticate(user="bob")
     assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-    said = "Cannot change principals during re-authentication from User.alice: User.bob"
-    assert refused.error_message == said
+    message = "Cannot change principals during re-authentication from User.alice: User.bob"
+    assert refused.error_message == message
     assert not brief.is_served()
 
 

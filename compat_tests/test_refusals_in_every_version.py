@@ -46,7 +46,7 @@ def served(scene: Scene, api: Api) -> list[int]:
 
 
 @pytest.mark.parametrize("api", [it for it in APIS.values() if it.name not in NOT_REFUSED], ids=lambda it: it.name)
-def test_who_may_do_nothing_is_told_so_in_every_version(scene: Scene, named: Named, api: Api) -> None:
+def test_a_client_that_may_do_nothing_gets_an_error_in_every_version(scene: Scene, named: Named, api: Api) -> None:
     silent = []
     with scene.connection_of(0) as client:
         for version in served(scene, api):
@@ -62,9 +62,9 @@ def test_an_election_that_is_refused_has_the_error_at_each_partition(scene: Scen
     with scene.connection_of(0) as client:
         refused = client.call(elect_leaders.ElectLeadersRequest(0, topics), version)
         all_of_them = client.call(elect_leaders.ElectLeadersRequest(0, None), version)
-    told = [(it.topic, [(p.partition_id, p.error_code) for p in it.partition_result]) for it in _results(refused)]
+    by_topic = [(it.topic, [(p.partition_id, p.error_code) for p in it.partition_result]) for it in _results(refused)]
     code = E.CLUSTER_AUTHORIZATION_FAILED
-    assert told == [(TOPIC, [(0, code), (7, code)]), ("other", [(1, code)])]
+    assert by_topic == [(TOPIC, [(0, code), (7, code)]), ("other", [(1, code)])]
     assert _results(all_of_them) == []
     expected = E.NONE if version == 0 else code
     assert (refused.error_code, all_of_them.error_code) == (expected, expected)

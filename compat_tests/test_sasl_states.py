@@ -93,10 +93,10 @@ AGAIN: Final[dict[str, Answer]] = {**_ENTERING, UNKNOWN_MECHANISM: OVER}
 def expected(sequence: tuple[str, ...], *, may_again: bool) -> list[ErrorCode | str]:
     state: State | None = State.NEW
     answers: list[ErrorCode | str] = []
-    for asked in sequence:
-        answer, after = OVER if state is None else TABLE[state].get(asked, OVER)
-        if state is State.KNOWN and may_again and asked in AGAIN:
-            answer, after = AGAIN[asked]
+    for step in sequence:
+        answer, after = OVER if state is None else TABLE[state].get(step, OVER)
+        if state is State.KNOWN and may_again and step in AGAIN:
+            answer, after = AGAIN[step]
             may_again = False
         answers.append(answer)
         if answer == CLOSED:
@@ -108,9 +108,9 @@ def expected(sequence: tuple[str, ...], *, may_again: bool) -> list[ErrorCode | 
 def answers_to(address: str, sequence: tuple[str, ...]) -> list[ErrorCode | str]:
     with RawClient(address) as client:
         answers: list[ErrorCode | str] = []
-        for asked in sequence:
+        for step in sequence:
             try:
-                answers.append(call(client, asked))
+                answers.append(call(client, step))
             except ConnectionClosed:
                 answers.append(CLOSED)
             if answers[-1] == CLOSED:
@@ -118,19 +118,19 @@ def answers_to(address: str, sequence: tuple[str, ...]) -> list[ErrorCode | str]
         return answers
 
 
-def call(client: RawClient, asked: str) -> ErrorCode | str:
-    if asked == BARE:
+def call(client: RawClient, step: str) -> ErrorCode | str:
+    if step == BARE:
         client.send(framed(TOKEN))
         assert bytes(client.read_frame()) == b""
         return E.NONE
-    request, version = REQUESTS[asked]
+    request, version = REQUESTS[step]
     frame = bytearray(request_frame(request, version))
-    if asked == NEWER_VERSIONS:
+    if step == NEWER_VERSIONS:
         frame[6:8] = NEWER.to_bytes(2, "big")
         version = 0
     client.send(frame)
     _, answer = decoded_reply(client.read_frame(), request.api_key, version)
-    if asked == METADATA:
+    if step == METADATA:
         return E.NONE if answer.brokers else CLOSED
     return E(answer.error_code)
 

@@ -18,7 +18,7 @@ from testkit.security.secured import OAUTHBEARER, OPEN, PASSWORDS, PLAIN, SCRAM_
 from testkit.security.secured_clients import CLIENTS, REFUSED_CERTIFICATE, Client
 
 E = ErrorCode
-# kafka-python reads the broker's last response only if it does not hear of the end of the connection with it.
+# kafka-python reads the broker's last response only if the end of the connection does not arrive with it.
 KAFKA_PYTHON_HEARD = r"(SaslAuthenticationFailedError: {}|socket disconnected)"
 WRONG_PASSWORD = "Authentication failed: Invalid username or password"
 WRONG_SCRAM = "Authentication failed during authentication due to invalid credentials with SASL mechanism {}"
@@ -34,8 +34,8 @@ def refused_sasl(text: str) -> dict[str, str]:
     }
 
 
-# After an error, a client of OAUTHBEARER sends one more byte for the broker to say what it was. aiokafka believes that
-# it was let in, and hears no more than that the connection ended, or that no broker is known.
+# After an error, a client of OAUTHBEARER sends one more byte for the broker to return the error. aiokafka continues as
+# if it were authenticated, and reports only that the connection ended, or that it has no metadata of a broker.
 REFUSED_TOKEN = {**refused_sasl(INVALID_TOKEN), "aiokafka": "No broker metadata found|closed|Unable"}
 
 
@@ -110,42 +110,42 @@ def test_a_listener_that_insists_on_a_certificate_takes_no_other(
 ) -> None:
     certificates = secured.certificates
     identity = {"nobody": None, "stranger": certificates.stranger, "expired": certificates.expired_client}[who]
-    said = client.refusal(secured.way("MUTUAL", identity=identity), some_topic)
-    assert re.search(REFUSED_CERTIFICATE[client_name], said)
+    message = client.refusal(secured.way("MUTUAL", identity=identity), some_topic)
+    assert re.search(REFUSED_CERTIFICATE[client_name], message)
 
 
 @pytest.mark.parametrize("client", CLIENTS, indirect=True)
 def test_an_expired_certificate_is_refused_also_where_none_is_needed(
     secured: Secured, client_name: str, client: Client, some_topic: str
 ) -> None:
-    said = client.refusal(secured.way("SSL", identity=secured.certificates.expired_client), some_topic)
-    assert re.search(REFUSED_CERTIFICATE[client_name], said)
+    message = client.refusal(secured.way("SSL", identity=secured.certificates.expired_client), some_topic)
+    assert re.search(REFUSED_CERTIFICATE[client_name], message)
 
 
 @pytest.mark.parametrize("client", CLIENTS, indirect=True)
 def test_clients_do_not_trust_an_expired_server(
     secured: Secured, client_name: str, client: Client, some_topic: str
 ) -> None:
-    said = client.refusal(secured.way("EXPIRED"), some_topic)
-    assert re.search(untrusted_server("certificate has expired")[client_name], said)
+    message = client.refusal(secured.way("EXPIRED"), some_topic)
+    assert re.search(untrusted_server("certificate has expired")[client_name], message)
 
 
 @pytest.mark.parametrize("client", CLIENTS, indirect=True)
 def test_clients_do_not_trust_a_server_of_another_name(
     secured: Secured, client_name: str, client: Client, some_topic: str
 ) -> None:
-    said = client.refusal(secured.way("MISNAMED"), some_topic)
-    assert re.search(untrusted_server("IP address mismatch")[client_name], said)
+    message = client.refusal(secured.way("MISNAMED"), some_topic)
+    assert re.search(untrusted_server("IP address mismatch")[client_name], message)
 
 
 @pytest.mark.parametrize("client", CLIENTS, indirect=True)
 def test_clients_do_not_trust_a_server_of_another_authority(
     secured: Secured, client_name: str, client: Client, some_topic: str
 ) -> None:
-    said = client.refusal(secured.way("SSL", authority=secured.certificates.other_authority), some_topic)
+    message = client.refusal(secured.way("SSL", authority=secured.certificates.other_authority), some_topic)
     # The server may send the certificate of its authority with its own.
     reason = "(unable to get local issuer certificate|self-signed certificate in certificate chain)"
-    assert re.search(untrusted_server(reason)[client_name], said)
+    assert re.search(untrusted_server(reason)[client_name], message)
 
 
 DENIED = {
@@ -157,7 +157,7 @@ DENIED = {
 
 
 @pytest.mark.parametrize("client", CLIENTS, indirect=True)
-def test_who_may_not_write_is_told_so(
+def test_a_client_that_may_not_write_gets_the_error(
     secured: Secured, client_name: str, client: Client, unique: Callable[[str], str]
 ) -> None:
     topic = secured.create_topic(unique("closed"))

@@ -86,8 +86,8 @@ def test_topics_are_listed_to_who_may_describe_them(
     assert closed in admin.succeeds(tools.TOPICS, "--list").split()
     seen = alice.java.run(tools.TOPICS, *alice.at, "--list").out.split()
     assert closed not in seen
-    said = alice.fails(tools.TOPICS, "--create", "--topic", unique("of-alice"))
-    assert "Error while executing topic command : Authorization failed." in said
+    output = alice.fails(tools.TOPICS, "--create", "--topic", unique("of-alice"))
+    assert "Error while executing topic command : Authorization failed." in output
 
 
 def test_users_get_and_lose_passwords(secured: Secured, admin: Operator, unique: Callable[[str], str]) -> None:
@@ -110,8 +110,8 @@ def test_users_get_and_lose_passwords(secured: Secured, admin: Operator, unique:
 def test_a_user_is_altered_once_in_a_request(admin: Operator, unique: Callable[[str], str]) -> None:
     twice = "SCRAM-SHA-256=[password=x],SCRAM-SHA-512=[password=y]"
     entity = ("--entity-type", "users", "--entity-name", unique("user"))
-    said = admin.fails(tools.CONFIGS, "--alter", *entity, "--add-config", twice)
-    assert "DuplicateResourceException: A user credential cannot be altered twice in the same request" in said
+    output = admin.fails(tools.CONFIGS, "--alter", *entity, "--add-config", twice)
+    assert "DuplicateResourceException: A user credential cannot be altered twice in the same request" in output
 
 
 def test_quotas_are_set_described_and_removed(admin: Operator, unique: Callable[[str], str]) -> None:
@@ -140,18 +140,18 @@ def test_a_quota_of_everybody_is_set_described_and_removed(admin: Operator) -> N
 
 def test_a_quota_below_zero_is_refused(admin: Operator, unique: Callable[[str], str]) -> None:
     entity = ("--entity-type", "users", "--entity-name", unique("user"))
-    said = admin.fails(tools.CONFIGS, "--alter", *entity, "--add-config", "producer_byte_rate=-1")
-    assert "producer_byte_rate must be greater than 0" in said
+    output = admin.fails(tools.CONFIGS, "--alter", *entity, "--add-config", "producer_byte_rate=-1")
+    assert "producer_byte_rate must be greater than 0" in output
 
 
 def test_who_may_not_describe_the_cluster_sees_no_users(alice: Operator) -> None:
-    said = alice.fails(tools.CONFIGS, "--describe", "--entity-type", "users", "--entity-name", "bob")
-    assert "ClusterAuthorizationException: Cluster authorization failed." in said
+    output = alice.fails(tools.CONFIGS, "--describe", "--entity-type", "users", "--entity-name", "bob")
+    assert "ClusterAuthorizationException: Cluster authorization failed." in output
 
 
-def last_row(said: str) -> list[str]:
+def last_row(output: str) -> list[str]:
     """The columns of a table's last row."""
-    return [line for line in said.splitlines() if line.strip()][-1].split()
+    return [line for line in output.splitlines() if line.strip()][-1].split()
 
 
 def test_a_delegation_token_is_made_used_renewed_and_expired(
@@ -169,8 +169,8 @@ def test_a_delegation_token_is_made_used_renewed_and_expired(
     by_token = java_at_listeners.properties(way, by_token=True)
     assert java.succeed("SecuredScenarios", "roundTrip", by_token, open_topic).lines[-1] == "passed"
     who_came_by_a_token = operator(secured, java, by_token)
-    said = who_came_by_a_token.fails(tools.DELEGATION_TOKENS, "--create", "--max-life-time-period", "-1")
-    assert "UnsupportedByAuthenticationException" in said
+    output = who_came_by_a_token.fails(tools.DELEGATION_TOKENS, "--create", "--max-life-time-period", "-1")
+    assert "UnsupportedByAuthenticationException" in output
 
     period = ("--renew-time-period", "-1", "--hmac", hmac)
     bob = operator(secured, java, java_at_listeners.properties(secured.way("SASL_SSL", SCRAM_256, user="bob")))
@@ -188,6 +188,6 @@ def test_a_stranger_to_a_delegation_token_neither_sees_nor_renews_it(
     token_id, hmac = last_row(made)[:2]
     bob = operator(secured, java, java_at_listeners.properties(secured.way("SASL_SSL", SCRAM_256, user="bob")))
     assert token_id not in bob.succeeds(tools.DELEGATION_TOKENS, "--describe")
-    said = bob.fails(tools.DELEGATION_TOKENS, "--renew", "--renew-time-period", "-1", "--hmac", hmac)
-    assert "DelegationTokenOwnerMismatchException" in said
+    output = bob.fails(tools.DELEGATION_TOKENS, "--renew", "--renew-time-period", "-1", "--hmac", hmac)
+    assert "DelegationTokenOwnerMismatchException" in output
     alice.succeeds(tools.DELEGATION_TOKENS, "--expire", "--expiry-time-period", "-1", "--hmac", hmac)

@@ -95,7 +95,7 @@ def test_what_is_read_is_written_again_byte_for_byte(left: Left) -> None:
         assert change.record() == raw
 
 
-def test_a_machine_that_replays_it_says_what_the_broker_has_said(left: Left) -> None:
+def test_a_shard_that_replays_the_log_has_what_the_broker_returned(left: Left) -> None:
     found: Answers = {}
     for log in left.logs():
         shard = ShareStateShard(ShareStateConfig(), partition_count=lambda _: None)
@@ -110,8 +110,8 @@ def test_a_machine_that_replays_it_says_what_the_broker_has_said(left: Left) -> 
 def test_kafkas_tool_reads_the_same(left: Left, java: JavaHost) -> None:
     compared = 0
     for log in left.logs():
-        said = dump(java, [log], "--deep-iteration", "--share-group-state-decoder")
-        lines = re.findall(r"^\| offset: (\d+) .* key: (\{.*\}) payload: (.*)$", said, re.MULTILINE)
+        output = dump(java, [log], "--deep-iteration", "--share-group-state-decoder")
+        lines = re.findall(r"^\| offset: (\d+) .* key: (\{.*\}) payload: (.*)$", output, re.MULTILINE)
         read = list(changes(log))
         assert len(lines) == len(read)
         for (offset, key, payload), (our_offset, _, change) in zip(lines, read, strict=True):
@@ -135,24 +135,24 @@ def test_kafkas_tool_reads_the_same(left: Left, java: JavaHost) -> None:
 def fields(change: Change) -> dict[str, Any]:
     """Returns the fields as the tool prints them."""
     if isinstance(change, Update):
-        told: Any = change
+        source: Any = change
         own: dict[str, Any] = {"snapshotEpoch": change.snapshot_epoch}
     else:
         assert change.state is not None
-        told = change.state
+        source = change.state
         own = {
-            "snapshotEpoch": told.snapshot_epoch,
-            "stateEpoch": told.state_epoch,
-            "createTimestamp": told.created_ms,
-            "writeTimestamp": told.written_ms,
+            "snapshotEpoch": source.snapshot_epoch,
+            "stateEpoch": source.state_epoch,
+            "createTimestamp": source.created_ms,
+            "writeTimestamp": source.written_ms,
         }
-    if told.delivery_complete_count != -1:
-        own["deliveryCompleteCount"] = told.delivery_complete_count
+    if source.delivery_complete_count != -1:
+        own["deliveryCompleteCount"] = source.delivery_complete_count
     return own | {
-        "leaderEpoch": told.leader_epoch,
-        "startOffset": told.start_offset,
+        "leaderEpoch": source.leader_epoch,
+        "startOffset": source.start_offset,
         "stateBatches": [
             {"firstOffset": first, "lastOffset": last, "deliveryState": state, "deliveryCount": count}
-            for first, last, state, count in told.batches
+            for first, last, state, count in source.batches
         ],
     }

@@ -32,7 +32,7 @@ def test_a_log_that_has_everything_once_and_in_order_is_right() -> None:
     assert complaints(*sent(10)) == []
 
 
-def test_records_that_nobody_was_told_of_may_be_there_once_they_were_sent() -> None:
+def test_records_that_were_not_acknowledged_may_be_there_once_they_were_sent() -> None:
     ledger, log = sent(10)
     log.append(ledger.next_mark(SPOT, 0).value(b""))
     ledger.deliver(SPOT, 10, log[-1])

@@ -81,10 +81,10 @@ def test_tasks_move_with_their_state_as_instances_come_and_go(
         owners = {word: owner(word, "a", "b") for word in WORDS}
         assert set(owners.values()) == {"a", "b"}, "the words are in both partitions"
         tasks = {it: instances.tasks(it) for it in "ab"}
-        for asked in "ab":
+        for instance in "ab":
             expected = {word: (its_owner, {"a", "b"} - {its_owner}) for word, its_owner in owners.items()}
-            assert {word: instances.where(asked, word) for word in WORDS} == expected
-            found = instances.hosts(asked)
+            assert {word: instances.where(instance, word) for word in WORDS} == expected
+            found = instances.hosts(instance)
             assert {
                 it: (partitions & partitions_of(STATEFUL), standby) for it, (partitions, standby) in found.items()
             } == {it: (partitions_of(active), partitions_of(standby)) for it, (active, standby) in tasks.items()}

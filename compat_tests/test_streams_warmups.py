@@ -70,7 +70,7 @@ def test_tasks_warm_up_before_they_move_to_a_new_instance(
         assert with_state("a") == PARTITIONS // 2
         assert instances.restored("b") == 0, "their state was there"
         progress = {it.client_id: len(it.task_offsets) for it in described(client, name).members}
-        assert progress, "members tell how far their tasks are"
+        assert progress, "members report the progress of their tasks"
         write()
         eventually(
             lambda: all(written[it] in (instances.count("a", it), instances.count("b", it)) for it in WORDS),

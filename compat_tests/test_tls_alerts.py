@@ -45,7 +45,7 @@ def alert(secured: Secured, version: ssl.TLSVersion, certificate: Path | None) -
         ),
     ],
 )
-def test_a_client_is_told_that_its_certificate_is_refused(
+def test_a_client_receives_an_alert_that_its_certificate_is_refused(
     secured: Secured, version: ssl.TLSVersion, whose: str | None, of_openssl: set[str], of_java: set[str]
 ) -> None:
     certificate = None if whose is None else getattr(secured.certificates, whose).pem

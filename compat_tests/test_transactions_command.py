@@ -62,9 +62,9 @@ def test_transactions_are_listed_and_described(
 
 def test_an_id_that_nobody_used_is_an_error(broker: Broker, java: JavaHost, unique: Callable[[str], str]) -> None:
     name = unique("id")
-    told = java.run(tools.TRANSACTIONS, "--bootstrap-server", broker.bootstrap, "describe", "--transactional-id", name)
-    assert told.code == 1
-    assert f"transactional-id `{name}`" in told.err
+    ended = java.run(tools.TRANSACTIONS, "--bootstrap-server", broker.bootstrap, "describe", "--transactional-id", name)
+    assert ended.code == 1
+    assert f"transactional-id `{name}`" in ended.err
 
 
 def test_a_hanging_transaction_is_found_and_aborted(

@@ -40,7 +40,7 @@ UPGRADE, SAFE_DOWNGRADE = 1, 2
 
 pytestmark = pytest.mark.asks_one_node
 
-Told = tuple[int, str | None]
+Failure = tuple[int, str | None]
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def client(broker: Broker) -> Iterator[RawClient]:
         yield connected
 
 
-def check(told: list[Told], code: ErrorCode, *words: str) -> None:
-    for error_code, message in told:
+def check(failures: list[Failure], code: ErrorCode, *words: str) -> None:
+    for error_code, message in failures:
         assert error_code == code
         assert message is not None
         assert [it for it in words if it not in message] == [], message
@@ -178,8 +178,8 @@ def test_a_topic_that_is_to_be_deleted_by_its_name_and_by_its_id(client: RawClie
     found = client.call(MetadataRequest([MetadataRequestTopic(name=EXISTING)]), 12).topics[0].topic_id
     topics = [DeleteTopicState(EXISTING), DeleteTopicState(None, found)]
     answer = client.call(DeleteTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS), 6)
-    told = [(it.error_code, it.error_message) for it in answer.responses]
-    check(told, E.INVALID_REQUEST, "maps to an ID that was already supplied")
+    failures = [(it.error_code, it.error_message) for it in answer.responses]
+    check(failures, E.INVALID_REQUEST, "maps to an ID that was already supplied")
 
 
 # Produce

@@ -59,11 +59,11 @@ def kwire_serve(folder: Path) -> Iterator[str]:
     command += ["--log-level", "warning"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        said = process.stdout.readline()  # it prints one line when it is ready, or none if it cannot start
+        line = process.stdout.readline()  # it prints one line when it is ready, or none if it cannot start
         try:
-            address = re.search(r"listening on (\S+:\d+)", said)
+            address = re.search(r"listening on (\S+:\d+)", line)
             if address is None:
-                raise DemoError(f"kwire serve printed {said!r} instead of its address")
+                raise DemoError(f"kwire serve printed {line!r} instead of its address")
             yield address[1]
         finally:
             process.terminate()

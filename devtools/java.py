@@ -77,13 +77,13 @@ def java_environment() -> dict[str, str]:
 def _home_if_fit(candidate: Path) -> Path | None:
     # The program on PATH may be a link or a version manager's script, so Java itself reports its home.
     try:
-        said = subprocess.run(
+        properties = subprocess.run(
             [candidate, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60, check=True
         ).stderr
     except (OSError, subprocess.SubprocessError):
         return None
-    version = re.search(r"java\.specification\.version = (\d+)$", said, re.MULTILINE)
-    home = re.search(r"java\.home = (.+)$", said, re.MULTILINE)
+    version = re.search(r"java\.specification\.version = (\d+)$", properties, re.MULTILINE)
+    home = re.search(r"java\.home = (.+)$", properties, re.MULTILINE)
     if version is None or home is None or not OLDEST <= int(version[1]) <= NEWEST:
         return None
     return Path(home[1]) if Path(home[1], "bin", "java").exists() else None

@@ -119,9 +119,9 @@ class ZooKeeper:
             if "Mode: " in self.reply_to("srvr"):
                 return
             time.sleep(0.05)
-        said = (self.folder / "zookeeper.out").read_text(encoding="utf-8", errors="replace")
+        output = (self.folder / "zookeeper.out").read_text(encoding="utf-8", errors="replace")
         self.kill()
-        raise ZooKeeperStartError(f"ZooKeeper {VERSION} did not start:\n{said[-4000:]}")
+        raise ZooKeeperStartError(f"ZooKeeper {VERSION} did not start:\n{output[-4000:]}")
 
     def reply_to(self, command: str) -> str:
         """Returns the reply to a command of four letters; nothing while the server does not listen."""

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.more
 EARLIEST, LATEST = -2, -1
 
 
-def test_everything_is_read_when_nothing_is_said(tables: Tables, topic: str) -> None:
+def test_everything_is_read_by_default(tables: Tables, topic: str) -> None:
     produce(tables.bootstrap, topic, numbered(10))
     assert values(tables.read(subscribe=topic)) == [str(n).encode() for n in range(10)]
 

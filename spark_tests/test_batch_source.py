@@ -33,7 +33,7 @@ def test_a_row_has_every_part_of_its_record(tables: Tables, new_topic: Callable[
     assert (row.stamp_ms, row.timestampType) == (stamp_ms, 0)
 
 
-def test_null_is_told_from_empty_in_keys_and_values(tables: Tables, topic: str) -> None:
+def test_null_differs_from_empty_in_keys_and_values(tables: Tables, topic: str) -> None:
     given = [(None, None), (b"", b""), (None, b"v"), (b"k", None)]
     produce(tables.bootstrap, topic, [Record(value, key) for key, value in given])
     rows = tables.read(subscribe=topic).orderBy("offset").collect()

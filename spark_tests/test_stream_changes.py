@@ -62,7 +62,7 @@ def test_deleting_a_subscribed_topic_fails_the_query(tables: Tables, topic: str)
     writer = deleting_after_the_first_batch(tables, stream, topic, [])
     with running(writer) as query, pytest.raises(Exception, match="UnknownTopicOrPartition"):
         until_it_ends(query)
-    assert topic not in admin(tables.bootstrap).list_topics(timeout=20).topics  # asking for it did not create it
+    assert topic not in admin(tables.bootstrap).list_topics(timeout=20).topics  # the lookup did not create it
 
 
 def test_deleting_a_topic_of_a_pattern_is_a_loss(tables: Tables, new_topic: Callable[..., str]) -> None:

@@ -23,7 +23,9 @@ def test_a_resumed_query_reads_on_where_it_ended(tables: Tables, new_topic: Call
         assert numbers(into_files(stream, tmp_path)) == list(range(first + 50))
 
 
-def test_a_resumed_query_asks_its_checkpoint_and_not_its_options(tables: Tables, topic: str, tmp_path: Path) -> None:
+def test_a_resumed_query_starts_from_its_checkpoint_and_not_from_its_options(
+    tables: Tables, topic: str, tmp_path: Path
+) -> None:
     produce(tables.bootstrap, topic, numbered(10))
     into_files(tables.stream(subscribe=topic, startingOffsets="earliest"), tmp_path)
     produce(tables.bootstrap, topic, numbered(10, first=10))

@@ -233,7 +233,7 @@ def test_each_batch_may_be_handled_by_a_function(tables: Tables, topic: str) -> 
     assert seen == [list(range(10)), list(range(10, 20)), list(range(20, 30))]
 
 
-def test_progress_tells_how_far_it_is_and_how_far_behind(tables: Tables, new_topic: Callable[..., str]) -> None:
+def test_progress_reports_the_position_and_the_lag(tables: Tables, new_topic: Callable[..., str]) -> None:
     topic = new_topic(partitions=2)
     produce(tables.bootstrap, topic, numbered(100, partitions=2))
     stream = tables.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=40)
@@ -264,7 +264,7 @@ def deprecated_offset_fetching(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("deprecated_offset_fetching")
-def test_the_driver_may_ask_for_offsets_as_a_member_of_a_group(tables: Tables, new_topic: Callable[..., str]) -> None:
+def test_the_driver_may_list_offsets_as_a_member_of_a_group(tables: Tables, new_topic: Callable[..., str]) -> None:
     topic = new_topic(partitions=2)
     produce(tables.bootstrap, topic, numbered(10, partitions=2))
     with collecting(tables.stream(subscribe=topic, startingOffsets="earliest")) as collected:

@@ -85,8 +85,8 @@ class RunningCluster:
             self.wait_until_in_service(began + START_TIMEOUT_S)
             self._write_to_all()
         except TimeoutError as error:
-            said = "\n".join(node.last_words() for node in self.nodes.values())
-            raise NotStarted(f"{len(self.seats)} nodes of {self.spec.name}: {error}\n{said}") from None
+            last_words = "\n".join(node.last_words() for node in self.nodes.values())
+            raise NotStarted(f"{len(self.seats)} nodes of {self.spec.name}: {error}\n{last_words}") from None
         self.startup_s = time.monotonic() - began
         self.startup_cpu_s = cpu_s(*self.meter.pids)
 

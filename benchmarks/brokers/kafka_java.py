@@ -54,8 +54,10 @@ def format_storage(properties: Path) -> None:
 def live_heap_mib(pid: int) -> float:
     """Runs a full collection of a broker's heap, and returns the size of what is left."""
     jcmd = java().with_name("jcmd")
-    said = subprocess.run([jcmd, str(pid), "GC.class_histogram"], capture_output=True, text=True, check=True).stdout
-    name, _, size_bytes = said.split("\n")[-2].split()
+    histogram = subprocess.run(
+        [jcmd, str(pid), "GC.class_histogram"], capture_output=True, text=True, check=True
+    ).stdout
+    name, _, size_bytes = histogram.split("\n")[-2].split()
     assert name == "Total"
     return int(size_bytes) / 2**20
 

@@ -78,7 +78,7 @@ class _Producer:
         arguments += ["--command-property", *(f"{name}={value}" for name, value in self.properties.items())]
         lines = run_load(PRODUCER, *arguments, on_line=watch)
         if len(points) < 2:
-            raise ToolFailed("\n".join(["ProducerPerformance said too little:", *lines[-5:]]))
+            raise ToolFailed("\n".join(["ProducerPerformance printed too little:", *lines[-5:]]))
         return points, lines
 
 
@@ -202,7 +202,7 @@ def _consume_all(bench: Bench, records: int) -> list[_Point]:
     arguments += ["--reporting-interval", str(min(bench.options.report_ms, 200))]
     lines = run_load(CONSUMER, *arguments, on_line=watch)
     if len(points) < 2 or any("Exiting before consuming" in line for line in lines):
-        raise ToolFailed("\n".join(["ConsumerPerformance said:", *lines[-5:]]))
+        raise ToolFailed("\n".join(["ConsumerPerformance printed:", *lines[-5:]]))
     return points
 
 
@@ -230,7 +230,7 @@ def e2e(bench: Bench) -> Round:
         text = "\n".join(run_load(END_TO_END, bench.bootstrap, "t", str(records), "all", "100"))
         mean, shares = re.search(r"Avg latency: ([\d.]+)", text), _END_TO_END.search(text)
         if mean is None or shares is None:
-            raise ToolFailed(f"EndToEndLatency said:\n{text[-500:]}")
+            raise ToolFailed(f"EndToEndLatency printed:\n{text[-500:]}")
         p50_ms, p99_ms, p999_ms = map(float, shares.groups())
         return {"mean_ms": float(mean[1]), "p50_ms": p50_ms, "p99_ms": p99_ms, "p999_ms": p999_ms}
 

@@ -65,7 +65,7 @@ def fill(bench: Bench) -> int:
 def raw_produce(bench: Bench) -> Round:
     bench.create({"t": PARTITIONS})
     requests, check = large_produce(), check_produce("t", PARTITIONS)
-    # Mostly with little data, which spares the disk; but a JVM compiles long loops over large batches anew.
+    # Mostly with little data, which spares the disk; but a JVM compiles long loops over large batches again.
     bench.warm_produce("t", PARTITIONS, share=0.7)
     bench.warm(requests, check, share=0.3)
     bench.drop_cached()

@@ -187,7 +187,7 @@ def test_a_peer_that_hangs_up_is_noticed() -> None:
             play([ours], Seen(), 1)
 
 
-def test_positions_on_a_tape_go_on_from_ring_to_ring() -> None:
+def test_positions_on_a_tape_continue_from_ring_to_ring() -> None:
     tape = Tape(REQUESTS)
     length = sum(map(len, REQUESTS))
     assert [tape.position(number) for number in range(5)] == [0, 9, 19, length, length + 9]

@@ -42,6 +42,6 @@ def test_members_consume_all_records_and_leave_none_in_flight(group: ShareGroup)
     assert [group.fetch(member, wait_ms=0) for member in group.members] == [0] * MEMBERS
 
 
-def test_more_records_than_were_expected_are_told(group: ShareGroup) -> None:
+def test_more_records_than_were_expected_are_reported(group: ShareGroup) -> None:
     with pytest.raises(BadAnswer, match="more than once"):
         group.consume(10 * PARTITIONS - 1)

@@ -110,8 +110,10 @@ def test_a_scenario_gets_right_answers_and_has_its_figures(name: str) -> None:
     with ExitStack() as stack:
         lab = Lab(frozenset(machine.own_cores()))
         stack.callback(lab.close)
-        said: list[str] = []
-        runner = Runner(lab, [Spec.parse("kwire")], SMOKE, results, with_limits=False, file=None, report=said.append)
+        reported: list[str] = []
+        runner = Runner(
+            lab, [Spec.parse("kwire")], SMOKE, results, with_limits=False, file=None, report=reported.append
+        )
         runner.play(SCENARIOS[name], range(1))
     (entry,) = results.entries
     assert entry.error is None

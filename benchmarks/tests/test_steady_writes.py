@@ -163,7 +163,7 @@ def test_a_write_that_a_dead_node_did_not_answer_is_sent_again_and_its_whole_wai
     assert first["t", 0] >= killed_s
 
 
-def test_a_node_that_does_not_answer_yet_is_not_asked_for_metadata() -> None:
+def test_a_node_that_does_not_answer_yet_gets_no_metadata_request() -> None:
     with fakes(leader=1) as fake, writing(fake) as writes:
         until_acknowledged(writes, by=1)
         eventually(lambda: len(fake.connections[2]) == CONNECTIONS, "node 2 has all connections, and can close them")
@@ -184,7 +184,7 @@ def write_until_refused(fake: Fake, writes: SteadyWrites) -> None:
         eventually(lambda: fake.refused > 0, "a write is refused")
 
 
-def test_another_node_is_asked_when_one_has_stopped_to_answer() -> None:
+def test_another_node_gets_the_request_when_one_does_not_answer_any_more() -> None:
     with fakes(leader=1) as fake, writing(fake) as writes:
         until_acknowledged(writes, by=1)
         fake.is_silent = {2}

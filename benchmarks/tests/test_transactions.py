@@ -111,7 +111,7 @@ def batches(peer: Peer) -> list[tuple[int, bytes]]:
     return [(part.index, bytes(part.records)) for part in parts]
 
 
-def test_each_transaction_has_the_id_and_epoch_that_the_end_of_the_last_one_told_and_the_next_partition() -> None:
+def test_each_transaction_has_the_id_and_epoch_that_the_end_of_the_last_one_returned_and_the_next_partition() -> None:
     with load_on() as (load, peer):
         for _ in range(3):
             load.run(0)
@@ -143,7 +143,7 @@ def test_requests_have_the_versions_of_transaction_version_2() -> None:
 
 
 @pytest.mark.parametrize(("api", "other"), [(ProduceRequest, EndTxnRequest), (EndTxnRequest, ProduceRequest)])
-def test_what_is_refused_as_concurrent_is_asked_again_and_counted(
+def test_what_is_refused_as_concurrent_is_sent_again_and_counted(
     api: type[ApiMessage], other: type[ApiMessage]
 ) -> None:
     with load_on({api.api_key: [CONCURRENT, CONCURRENT]}) as (load, peer):

@@ -87,13 +87,13 @@ def test_it_does_not_outlive_a_killed_parent() -> None:
     pytest.fail("Apache Kafka still runs")
 
 
-def test_a_start_that_fails_says_why() -> None:
+def test_a_start_that_fails_reports_the_reason() -> None:
     kafka = ApacheKafka(settings={"num.partitions": "many"})
     with pytest.raises(ApacheKafkaError, match=r"many.*num\.partitions"):
         kafka.start()
     kafka.close()
 
 
-def test_a_tool_that_fails_says_why() -> None:
+def test_a_tool_that_fails_reports_the_reason() -> None:
     with pytest.raises(ApacheKafkaError, match="nonsense"):
         run_tool(f"{TOOLS}.TopicCommand", "--nonsense")

@@ -53,7 +53,7 @@ def test_a_missing_file_is_fetched_once(repository: Repository, tmp_path: Path) 
     assert [path.name for path in (tmp_path / "store").iterdir()] == ["org.example"]
 
 
-def test_a_damaged_file_is_fetched_anew(repository: Repository) -> None:
+def test_a_damaged_file_is_fetched_again(repository: Repository) -> None:
     (path,) = jars.jars("one")
     path.write_bytes(b"what was loc")
     jars.jars.cache_clear()

@@ -50,7 +50,7 @@ def test_processes_side_by_side_never_get_the_same_port() -> None:
     assert len(set(given_out)) == len(given_out)
 
 
-def test_a_machine_without_a_free_port_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_free_port_gets_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "_waiting", deque())
     monkeypatch.setattr(ports, "_held", set())
     monkeypatch.setattr(ports, "_bound", lambda port, *, shared, hold: False)

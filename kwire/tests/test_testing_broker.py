@@ -99,7 +99,7 @@ def test_settings_are_kafkas() -> None:
         assert topics(broker) == {"wide": 3}
 
 
-def test_a_bad_setting_is_told_where_the_broker_is_started() -> None:
+def test_a_bad_setting_is_reported_where_the_broker_is_started() -> None:
     with pytest.raises(ConfigError, match=r"num\.partitions"):
         Broker(settings={"num.partitions": "many"}).start()
 
@@ -109,7 +109,7 @@ def test_a_second_broker_on_a_folder_in_use_is_refused(tmp_path: Path) -> None:
         Broker(data_dir=tmp_path).start()
 
 
-def test_a_port_in_use_is_told() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with Broker() as broker, pytest.raises(StartError, match=str(broker.port)):
         Broker(port=broker.port).start()
 
@@ -162,7 +162,7 @@ def topics_by_kafka_python(
         admin = kafka.KafkaAdminClient(
             bootstrap_servers=broker.address, bootstrap_timeout_ms=waits_s * 1000, **settings
         )
-    except kafka.errors.KafkaTimeoutError as error:  # it goes on trying, and says why in its log only
+    except kafka.errors.KafkaTimeoutError as error:  # it keeps trying, and writes the reason to its log only
         raise PermissionError from error
     try:
         return set(admin.list_topics())
@@ -192,10 +192,10 @@ def topics_by_confluent(
         raise PermissionError(errors) from error
 
 
-@pytest.mark.parametrize("ask", [topics_by_kafka_python, topics_by_confluent])
+@pytest.mark.parametrize("list_topics", [topics_by_kafka_python, topics_by_confluent])
 @pytest.mark.parametrize(("users", "tls", "mechanism"), WAYS)
 def test_clients_log_in_as_one_of_the_users(
-    ask: Callable[..., set[str]], users: dict[str, str], tls: bool, mechanism: str
+    list_topics: Callable[..., set[str]], users: dict[str, str], tls: bool, mechanism: str
 ) -> None:
     with Broker(users=users, tls=tls) as broker:
         assert (
@@ -204,7 +204,7 @@ def test_clients_log_in_as_one_of_the_users(
         )
         trusting = broker.ca_file if tls else None
         for user, password in users.items() if users else [("", "")]:
-            assert ask(broker, trusting=trusting, mechanism=mechanism, user=user, password=password) == set()
+            assert list_topics(broker, trusting=trusting, mechanism=mechanism, user=user, password=password) == set()
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -259,7 +259,7 @@ def test_settings_win_over_what_users_and_tls_make(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("users", [{"": "secret"}, {"alice": ""}])
-def test_a_user_without_a_name_or_a_password_is_told(users: dict[str, str]) -> None:
+def test_a_user_without_a_name_or_a_password_is_rejected(users: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="needs a name and a password"):
         Broker(users=users).start()
 

@@ -220,12 +220,12 @@ def test_a_broker_whose_disk_was_replaced_copies_what_it_had_from_the_leaders() 
             eventually(lambda: node_id not in in_sync(cluster, "t"), "it is noticed")  # noqa: B023
         eventually(lambda: cluster.leader_of("t", 0) == replaced, "the replaced one leads")
         with ClientConnection(parse_addresses(cluster.nodes[replaced].address)[0]) as connection:
-            asked = ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])])
-            answer: ListOffsetsResponse = connection.call(asked)
+            request = ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])])
+            answer: ListOffsetsResponse = connection.call(request)
         assert answer.topics[0].partitions[0].offset == 100
 
 
-def test_a_disk_that_was_replaced_is_not_begun_anew_if_nobody_else_has_what_it_had() -> None:
+def test_a_disk_that_was_replaced_does_not_start_over_if_nobody_else_has_what_it_had() -> None:
     with Cluster(2, settings=ONE_REPLICA) as cluster:
         create(cluster, "t", 1, 1)
         assert delivered(cluster, "t", [b"a"]) == [b"a"]
@@ -320,12 +320,12 @@ def test_a_leader_that_is_cut_off_acknowledges_nothing_that_is_lost() -> None:
         assert delivered(cluster, "t", values[200:]) == values[200:]
         assert read(cluster, "t", 300) == values
         with ClientConnection(parse_addresses(cluster.nodes[leader].address)[0]) as connection:
-            asked = ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])])
-            answer: ListOffsetsResponse = connection.call(asked)
+            request = ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])])
+            answer: ListOffsetsResponse = connection.call(request)
         assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_producer_goes_on_while_a_broker_is_cut_off_and_comes_back() -> None:
+def test_a_producer_continues_while_a_broker_is_cut_off_and_comes_back() -> None:
     partitions = (0, 1, 2)
     sent: dict[int, list[bytes]] = {partition: [] for partition in partitions}
     acknowledged: dict[int, list[bytes]] = {partition: [] for partition in partitions}

@@ -106,7 +106,7 @@ def test_a_bomb_is_refused_at_the_cap_with_bounded_memory(codec: int, make: Call
         (SNAPPY, XERIAL_MAGIC + bytes(8) + (25).to_bytes(4, "big") + b"\xff\xff\xff\xff\x07" + b"\0" * 20),
         # A content size of 2^62 in the header, then one empty block.
         (ZSTD, bytes.fromhex("28b52ffd e0 0000000000000040 010000")),
-        # The largest window that can be asked for.
+        # The largest window that can be requested.
         (ZSTD, bytes.fromhex("28b52ffd 00 ff 010000")),
         (LZ4, bytes.fromhex("04224d18 68 70 0000000000000040 00 00000000")),
     ],

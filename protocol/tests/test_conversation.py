@@ -169,7 +169,7 @@ def test_large_records_are_not_copied_on_their_way_out() -> None:
     assert any(piece is batch for piece in conversation.data_to_send())
 
 
-def test_correlation_ids_begin_anew_after_the_largest() -> None:
+def test_correlation_ids_begin_again_after_the_largest() -> None:
     conversation = Conversation(first_correlation_id=(1 << 31) - 1)
     tickets = [conversation.send(ListGroupsRequest(), 0) for _ in range(2)]
     assert [it.correlation_id for it in tickets] == [(1 << 31) - 1, 0]
@@ -233,25 +233,25 @@ def test_the_newest_version_that_both_know_is_agreed_on() -> None:
         conversation.version_for(ListOffsetsRequest.api_key)
 
 
-def test_no_version_is_agreed_on_before_the_broker_has_told() -> None:
+def test_no_version_is_agreed_on_before_the_brokers_response() -> None:
     with pytest.raises(NotServed):
         Conversation().version_for(FETCH)
 
 
 @pytest.mark.parametrize(
-    ("told", "asked_next"), [((), 0), (((18, 0, 3),), 3), (((18, 0, 99),), 4), (((18, 0, -7),), 0)]
+    ("versions", "next_version"), [((), 0), (((18, 0, 3),), 3), (((18, 0, 99),), 4), (((18, 0, -7),), 0)]
 )
-def test_an_older_broker_is_asked_once_more(told: tuple[tuple[int, int, int], ...], asked_next: int) -> None:
+def test_an_older_broker_gets_a_second_request(versions: tuple[tuple[int, int, int], ...], next_version: int) -> None:
     conversation = Conversation(software="kwire", software_version="1.2")
     first = conversation.begin()
     frame = Reader(sent(conversation)[4:])
     assert read_request_header(frame).api_version == NEWEST_API_VERSIONS
-    refused = encoded_reply(api_versions(*told, error_code=35), API_VERSIONS, 0, first.correlation_id)
+    refused = encoded_reply(api_versions(*versions, error_code=35), API_VERSIONS, 0, first.correlation_id)
     assert answer(conversation, refused) == []
     assert conversation.versions is None
     header = read_request_header(Reader(sent(conversation)[4:]))
-    assert (header.api_version, header.correlation_id) == (asked_next, first.correlation_id + 1)
-    known = encoded_reply(api_versions((FETCH, 4, 11)), API_VERSIONS, asked_next, header.correlation_id)
+    assert (header.api_version, header.correlation_id) == (next_version, first.correlation_id + 1)
+    known = encoded_reply(api_versions((FETCH, 4, 11)), API_VERSIONS, next_version, header.correlation_id)
     assert answer(conversation, known) == []
     assert conversation.version_for(FETCH) == 11
     assert conversation.features == {}
@@ -265,20 +265,20 @@ def test_asking_an_older_broker_comes_to_an_end() -> None:
         answer(conversation, *refused)
 
 
-def test_finalized_features_are_told() -> None:
+def test_finalized_features_are_returned() -> None:
     conversation = Conversation()
     ticket = conversation.begin()
-    told = api_versions((FETCH, 4, 17), **{"transaction.version": 2})
-    answer(conversation, encoded_reply(told, API_VERSIONS, NEWEST_API_VERSIONS, ticket.correlation_id))
+    response = api_versions((FETCH, 4, 17), **{"transaction.version": 2})
+    answer(conversation, encoded_reply(response, API_VERSIONS, NEWEST_API_VERSIONS, ticket.correlation_id))
     assert conversation.features == {"transaction.version": 2}
 
 
 def test_an_api_versions_request_of_the_caller_s_own_is_answered_as_any() -> None:
     conversation = agreed((API_VERSIONS, 0, 3))
     ticket = conversation.send(APIS[API_VERSIONS].request_class(), 2)
-    told = api_versions((FETCH, 4, 5))
-    (reply,) = answer(conversation, encoded_reply(told, API_VERSIONS, 2, ticket.correlation_id))
-    assert reply == (ticket, told)
+    response = api_versions((FETCH, 4, 5))
+    (reply,) = answer(conversation, encoded_reply(response, API_VERSIONS, 2, ticket.correlation_id))
+    assert reply == (ticket, response)
 
 
 # Peers that get it wrong
@@ -290,7 +290,7 @@ def heartbeat_reply(correlation_id: int = 1, *, behind: bytes = b"") -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("reply", "told"),
+    ("reply", "message"),
     [
         (heartbeat_reply(9), "a reply to request 9, not to 1 .Heartbeat."),
         (heartbeat_reply(behind=b"\0"), "1 bytes left over behind a reply to Heartbeat 3"),
@@ -300,11 +300,11 @@ def heartbeat_reply(correlation_id: int = 1, *, behind: bytes = b"") -> bytes:
         (b"HTTP/1.1 400", "a reply of 1213486160 bytes"),
     ],
 )
-def test_what_cannot_be_a_reply_is_an_error_and_stays_one(reply: bytes, told: str) -> None:
+def test_what_cannot_be_a_reply_is_an_error_and_stays_one(reply: bytes, message: str) -> None:
     conversation = Conversation()
     conversation.send(HeartbeatRequest("g", 1, "m"), 3)
     for _ in range(2):
-        with pytest.raises(ProtocolError, match=told):
+        with pytest.raises(ProtocolError, match=message):
             answer(conversation, reply)
 
 

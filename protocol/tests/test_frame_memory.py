@@ -99,7 +99,7 @@ def test_the_sum_is_bounded_and_every_frame_arrives(sizes: list[list[int]], data
             if not peer.is_starved:
                 peer.receive(SCRATCH_BYTES)
         check(pool, peers)
-        assert sum(len(it.to_send) for it in peers) < before or peers[0].calls, "nobody goes on"
+        assert sum(len(it.to_send) for it in peers) < before or peers[0].calls, "nobody continues"
     for peer, size in zip(peers, sizes, strict=True):
         assert peer.is_closed or peer.taken == size
     assert pool.used_bytes == 0
@@ -163,7 +163,7 @@ def test_memory_that_is_enough_for_several_is_not_left_to_the_first() -> None:
 
 
 @pytest.mark.parametrize("is_the_one_that_exceeds", [True, False])
-def test_connections_that_close_let_the_next_one_go_on(is_the_one_that_exceeds: bool) -> None:
+def test_connections_that_close_let_the_next_one_continue(is_the_one_that_exceeds: bool) -> None:
     pool = BufferPool(max_bytes=BOUND)
     peers = begun(pool, 6)
     going = [it for it in peers if not it.is_starved]

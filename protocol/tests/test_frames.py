@@ -118,7 +118,7 @@ def test_a_pool_keeps_no_more_than_it_may() -> None:
 
 
 @pytest.mark.parametrize("size", [1, ROOM_BYTES, ROOM_BYTES + 1, 100_000, 1 << 20])
-def test_a_pool_gives_less_than_twice_what_was_asked_for(size: int) -> None:
+def test_a_pool_returns_less_than_twice_the_requested_size(size: int) -> None:
     assert size <= len(BufferPool().take(size)) < 2 * max(size, ROOM_BYTES)
 
 

@@ -141,7 +141,7 @@ def test_what_is_read_in_a_tagged_field_ends_with_it() -> None:
             FetchRequest.read(Reader(data.replace(state, b"\x01" + bytes([size]) + state[2:])), 17)
 
 
-def test_after_tagged_fields_reading_goes_on_with_the_whole_buffer() -> None:
+def test_after_tagged_fields_reading_continues_with_the_whole_buffer() -> None:
     # The first partition has a tagged field; what follows it lies beyond the end of that field.
     request = fetch()
     request.topics[0].partitions[1].replica_directory_id = bytes(16)

@@ -183,15 +183,15 @@ def test_the_end_of_a_transaction_is_kafkas(judge: Judge, commit: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "kind"),
+    ("words", "kind"),
     [
         (("leader", 3, 55, 4, 1), ControlType.LEADER_CHANGE),
         (("header", 3, 55, 4, 77), ControlType.SNAPSHOT_HEADER),
         (("footer", 3, 55, 4), ControlType.SNAPSHOT_FOOTER),
     ],
 )
-def test_control_batches_of_a_raft_log_are_kafkas(judge: Judge, asked: tuple[object, ...], kind: ControlType) -> None:
-    theirs = judge.batch(*asked)
+def test_control_batches_of_a_raft_log_are_kafkas(judge: Judge, words: tuple[object, ...], kind: ControlType) -> None:
+    theirs = judge.batch(*words)
     (record,) = iter_records(theirs)
     assert read_control_type(record.key) == kind
     assert record.value is not None

@@ -221,7 +221,7 @@ def test_offset_deltas_must_count_up() -> None:
     assert [error.batch_index for error in errors] == [1, 2]
 
 
-def test_a_batch_of_nothing_but_bad_records_is_not_told_record_by_record() -> None:
+def test_a_batch_of_nothing_but_bad_records_is_not_reported_record_by_record() -> None:
     batch = build_batch([Record()] * (MAX_RECORD_ERRORS + 1))
     assert len(validate_records(batch, 0, read_header(batch), require_keys=True)) == MAX_RECORD_ERRORS
 

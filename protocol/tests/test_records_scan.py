@@ -217,7 +217,7 @@ def test_a_batch_of_many_records_comes_in_parts(records: list[Record], most: int
     stamped=st.booleans(),
     data=st.data(),
 )
-def test_a_subset_has_the_records_that_were_kept_and_says_the_rest_as_before(
+def test_a_subset_has_the_records_that_were_kept_and_the_other_fields_as_before(
     records: list[Record], codec: int, horizon: int | None, stamped: bool, data: st.DataObject
 ) -> None:
     batch = built(records, base_offset=40, codec=codec, stamped=stamped)

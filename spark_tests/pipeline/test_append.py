@@ -26,7 +26,7 @@ NewTopic = Callable[..., str]
 Sent = Callable[..., None]
 
 
-def test_every_record_is_a_row_with_all_that_kafka_knows_of_it(jobs: Jobs, topic: str, sent: Sent) -> None:
+def test_every_record_is_a_row_with_all_of_its_parts(jobs: Jobs, topic: str, sent: Sent) -> None:
     at = records.an_hour_ago_ms()
     headers = [("trace", b"\x00\xff"), ("trace", None), ("empty", b"")]
     sent(topic, [Record(b"\x00value", key=b"k", headers=headers, timestamp_ms=at), Record(None), Record(b"", key=b"")])
@@ -43,7 +43,7 @@ def test_every_record_is_a_row_with_all_that_kafka_knows_of_it(jobs: Jobs, topic
     assert (empty["value"], empty["kafka"]["key"]) == (b"", b"")
 
 
-def test_a_job_goes_on_where_the_table_ends(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
+def test_a_job_resumes_where_the_table_ends(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
     topic = new_topic(partitions=3)
     for first in (0, 100, 200):
         sent(topic, numbered(100, first=first, partitions=3))
@@ -185,7 +185,7 @@ def test_a_snapshot_that_comes_in_between_makes_the_batch_be_written_again(
     assert [offset for _, offset in positions(jobs.rows(topic))] == [n for n in range(20) if n != 3]
 
 
-def test_records_that_are_gone_are_named_and_the_job_goes_on_behind_them_only_if_asked(
+def test_records_that_are_gone_are_named_and_the_job_continues_behind_them_only_if_allowed(
     jobs: Jobs, topic: str, sent: Sent
 ) -> None:
     sent(topic, numbered(10))
@@ -331,7 +331,7 @@ def test_a_draft_that_is_taken_away_while_it_is_written_is_never_published(
     assert positions(jobs.rows(topic)) == [(0, 0), (0, 1)]
 
 
-def test_of_two_jobs_that_begin_a_table_at_once_one_says_where(
+def test_of_two_jobs_that_begin_a_table_at_once_one_sets_the_start(
     jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one has made the table's first snapshot, and commits, when this one is about to make its own."""

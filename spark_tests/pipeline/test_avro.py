@@ -118,7 +118,7 @@ def test_each_value_of_confluents_is_read_by_the_schema_that_it_names(jobs: Jobs
 
 
 @pytest.mark.parametrize(
-    ("avro", "said"),
+    ("avro", "message"),
     [
         (AvroSchemas('{"type": "record", "name": "r", "fields": [{"name": "x", "type": "nope"}]}'), "nope"),
         (AvroSchemas('{"type": "record", "name": "r"}'), "no fields"),
@@ -128,10 +128,10 @@ def test_each_value_of_confluents_is_read_by_the_schema_that_it_names(jobs: Jobs
     ],
 )
 def test_an_avro_schema_that_cannot_be_used_is_one_line_and_makes_no_table(
-    jobs: Jobs, topic: str, avro: AvroSchemas, said: str
+    jobs: Jobs, topic: str, avro: AvroSchemas, message: str
 ) -> None:
     with pytest.raises(PipelineError) as raised:
         jobs.once(topic, value="confluent-avro" if avro.by_id else "avro", avro=avro)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert "\n" not in str(raised.value)
     assert not jobs.spark.catalog.tableExists(jobs.warehouse.spark_name(jobs.plan(topic).table))

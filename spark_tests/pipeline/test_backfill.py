@@ -156,12 +156,12 @@ def test_a_redo_by_key_brings_nothing_back_that_was_deleted(jobs: Jobs, topic: s
     assert positions(jobs.errors(topic)) == [(0, 0)]
 
 
-def test_a_table_that_nobody_made_is_said_so(jobs: Jobs) -> None:
+def test_a_table_that_nobody_made_is_reported_as_not_found(jobs: Jobs) -> None:
     with pytest.raises(PipelineError, match="not found"), _opened(jobs, "no-such-topic"):
         pass
 
 
-def test_the_status_of_a_warehouse_tells_lag_errors_and_the_last_commit(jobs: Jobs, topic: str, sent: Sent) -> None:
+def test_the_status_of_a_warehouse_has_lag_errors_and_the_last_commit(jobs: Jobs, topic: str, sent: Sent) -> None:
     sent(topic, [Record(b'{"a": 1}'), Record(b"{broken")])
     jobs.once(topic, value="json", schema="a BIGINT")
     sent(topic, [Record(b'{"a": 2}')] * 3)

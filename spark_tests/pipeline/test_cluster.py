@@ -43,11 +43,11 @@ def test_a_job_on_a_cluster_fills_the_table(
 ) -> None:
     sent(topic, [*(Record(b'{"id": %d}' % n) for n in range(500)), Record(b"{broken")])
     jobs_before = set(cluster.work.glob("app-*"))
-    asked = ["pipeline", "table", topic, "-b", broker.bootstrap, "--to", "warehouse", "--value", "json", "--once"]
+    arguments = ["pipeline", "table", topic, "-b", broker.bootstrap, "--to", "warehouse", "--value", "json", "--once"]
     if way == "--master":
-        done = run(tmp_path, _on(cluster.master, *asked, "--json"))
+        done = run(tmp_path, _on(cluster.master, *arguments, "--json"))
     else:
-        done = run(tmp_path, _spark_submit(tmp_path, *asked, "--json", master=cluster.master))
+        done = run(tmp_path, _spark_submit(tmp_path, *arguments, "--json", master=cluster.master))
 
     assert done.returncode == 0, done.stderr
     (commit,) = map(json.loads, done.stdout.splitlines())
@@ -82,11 +82,11 @@ def test_what_ends_a_command_under_spark_submit_is_a_line(
 ) -> None:
     """spark-submit prints a program's standard error on standard output, and passes its exit code on."""
     sent(topic, numbered(1))
-    asked = ["pipeline", "table", topic, "-b", broker.bootstrap, "--to", "warehouse", "--once"]
-    for command, said in (
-        (_spark_submit(tmp_path, *asked, master=cluster.master, with_jars=False), "Iceberg for Spark not found: "),
+    arguments = ["pipeline", "table", topic, "-b", broker.bootstrap, "--to", "warehouse", "--once"]
+    for command, message in (
+        (_spark_submit(tmp_path, *arguments, master=cluster.master, with_jars=False), "Iceberg for Spark not found: "),
         (
-            _spark_submit(tmp_path, *asked, "--master", cluster.master, master=cluster.master),
+            _spark_submit(tmp_path, *arguments, "--master", cluster.master, master=cluster.master),
             "spark-submit has chosen the master already: ",
         ),
     ):
@@ -94,15 +94,15 @@ def test_what_ends_a_command_under_spark_submit_is_a_line(
         assert done.returncode == 2, done.stderr
         (line,) = done.stdout.splitlines()
         assert line.startswith("kwire pipeline: ")
-        assert said in line
+        assert message in line
 
 
 def test_a_master_that_is_not_there_is_a_line(broker: brokers.Broker, topic: str, sent: Sent, tmp_path: Path) -> None:
     """Spark tries for a minute."""
     sent(topic, numbered(1))
     nobody = f"spark://{LOOPBACK}:{free_port()}"
-    asked = ["pipeline", "table", topic, "-b", broker.bootstrap, "--to", "warehouse", "--once"]
-    done = run(tmp_path, _on(nobody, *asked))
+    arguments = ["pipeline", "table", topic, "-b", broker.bootstrap, "--to", "warehouse", "--once"]
+    done = run(tmp_path, _on(nobody, *arguments))
     assert (done.returncode, done.stdout) == (2, "")
     line = done.stderr.splitlines()[-1]
     assert line.startswith(f"kwire pipeline: Spark does not start on {nobody} (is its address right, and is it up?): ")

@@ -20,7 +20,7 @@ Sent = Callable[..., None]
 _JSON: dict[str, Any] = {"value": "json", "schema": "id BIGINT"}
 
 
-def test_a_bad_record_goes_to_the_topic_as_it_came_and_says_where_from_and_why(
+def test_a_bad_record_goes_to_the_topic_as_it_came_with_its_origin_and_the_reason(
     jobs: Jobs, new_topic: NewTopic, sent: Sent
 ) -> None:
     topic, letters = new_topic(partitions=2), new_topic()

@@ -182,7 +182,7 @@ def test_the_tail_is_decoded_as_the_index_is(jobs: Jobs, topic: str, sent: Sent)
         assert (value, read(value)) == (value, by_spark)
 
 
-def test_queries_find_what_a_scan_finds_while_the_job_goes_on(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
+def test_queries_find_what_a_scan_finds_while_the_job_continues(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
     topic = new_topic(partitions=2)
     at = an_hour_ago_ms()
     everything = [

@@ -145,7 +145,7 @@ def test_a_schema_that_gains_fields_makes_the_table_grow_whatever_their_order(
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "message"),
     [
         ("id STRING", "the schema wants value.id as string, and the table has it as bigint"),
         ("o STRUCT<x: STRING>", "the schema wants value.o.x as string, and the table has it as int"),
@@ -155,7 +155,7 @@ def test_a_schema_that_gains_fields_makes_the_table_grow_whatever_their_order(
         ('{"type": "struct", "fields": [{"name": "id"}]}', "the schema cannot be read"),
     ],
 )
-def test_a_schema_that_does_not_go_with_the_table_is_one_line(jobs: Jobs, schema: str, said: str) -> None:
+def test_a_schema_that_does_not_go_with_the_table_is_one_line(jobs: Jobs, schema: str, message: str) -> None:
     from pyspark.sql.types import StructType
 
     from kwire.pipeline.tables.schemas import additions, read_json_schema
@@ -163,7 +163,7 @@ def test_a_schema_that_does_not_go_with_the_table_is_one_line(jobs: Jobs, schema
     have = read_json_schema("id BIGINT, o STRUCT<x: INT>")
     with pytest.raises(PipelineError) as raised:
         additions(have, read_json_schema(schema))
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert "\n" not in str(raised.value)
     assert isinstance(have, StructType)
 

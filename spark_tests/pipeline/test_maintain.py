@@ -57,7 +57,7 @@ def test_upkeep_beside_a_job_loses_nothing_and_leaves_few_files(jobs: Jobs, topi
     assert len(jobs.table(topic, plain.plan.table).inspect.data_files()) == 1
 
 
-def test_a_job_goes_on_after_everything_that_may_go_has_expired(jobs: Jobs, topic: str, sent: Sent) -> None:
+def test_a_job_continues_after_everything_that_may_go_has_expired(jobs: Jobs, topic: str, sent: Sent) -> None:
     for first in (0, 10):
         sent(topic, numbered(10, first=first))
         jobs.once(topic)

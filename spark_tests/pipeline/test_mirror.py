@@ -106,7 +106,9 @@ def test_records_are_there_as_they_were_with_partitions_and_configurations(
     assert found == {"cleanup.policy": "delete", "max.message.bytes": "4000", "message.timestamp.type": "CreateTime"}
 
 
-def test_a_mirror_goes_on_where_it_was_and_takes_committed_records_only(mirrors: Mirrors, new_topic: NewTopic) -> None:
+def test_a_mirror_resumes_at_its_position_and_takes_committed_records_only(
+    mirrors: Mirrors, new_topic: NewTopic
+) -> None:
     topic = new_topic(partitions=2)
     producer = ConfluentProducer({"bootstrap.servers": mirrors.source, "transactional.id": topic})
     producer.init_transactions(30)
@@ -124,7 +126,7 @@ def test_a_mirror_goes_on_where_it_was_and_takes_committed_records_only(mirrors:
     assert [int(it.value or b"") for it in mirrors.at_target(topic)] == [0, 2, 8, 10, 16, 1, 3, 9, 11, 17]
 
 
-def test_groups_go_on_at_the_same_record_and_are_not_set_back(
+def test_groups_continue_at_the_same_record_and_are_not_set_back(
     mirrors: Mirrors, new_topic: NewTopic, unique: Callable[[str], str]
 ) -> None:
     topic, gone_over, left_alone = new_topic(partitions=2), unique("group"), unique("left")
@@ -218,7 +220,7 @@ def test_of_two_mirrors_that_begin_together_and_would_go_in_a_circle_one_gives_w
     assert [it.value for it in mirrors.at_source(topic)] == [b"0", b"1", b"2"]
 
 
-def test_what_retention_took_is_written_down_and_the_mirror_goes_on_behind_it(
+def test_what_retention_took_is_written_down_and_the_mirror_continues_behind_it(
     mirrors: Mirrors, new_topic: NewTopic
 ) -> None:
     topic = new_topic()

@@ -110,7 +110,7 @@ def test_markers_alone_move_the_table_on(jobs: Jobs, topic: str, sent: Sent) -> 
     assert jobs.once(topic).steps == []
 
 
-def test_the_latest_is_where_a_table_begins_if_told_so(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
+def test_a_table_begins_at_the_latest_offsets_on_request(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
     topic = new_topic(partitions=2)
     sent(topic, numbered(10, partitions=2))
     jobs.once(topic, begin="latest")

@@ -205,7 +205,7 @@ def running(jobs: Jobs, plan: ReplayPlan) -> Iterator[Running[ReplayRun]]:
         found.stop()
 
 
-def test_a_replay_that_is_stopped_goes_on_where_it_was(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
+def test_a_replay_that_is_stopped_resumes_where_it_was(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
     """The topic has got more records since then, and the range is the one that the first run found."""
     source, target = new_topic(partitions=2), new_topic(partitions=2)
     sent(source, some_records(200, partitions=2))
@@ -227,7 +227,9 @@ def test_a_replay_that_is_stopped_goes_on_where_it_was(jobs: Jobs, new_topic: Ne
     assert len(found) == 200
 
 
-def test_a_second_run_takes_over_and_the_first_one_says_so(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
+def test_a_second_run_takes_over_and_the_first_one_ends_with_an_error(
+    jobs: Jobs, new_topic: NewTopic, sent: Sent
+) -> None:
     source, target = new_topic(), new_topic()
     sent(source, [Record(b"%d" % n, key=b"k") for n in range(200)])
     plan = plan_of(jobs, source, target)
@@ -238,14 +240,14 @@ def test_a_second_run_takes_over_and_the_first_one_says_so(jobs: Jobs, new_topic
     assert [it.value for it in consume(jobs.bootstrap, target)] == [b"%d" % n for n in range(200)]
 
 
-def test_what_the_target_refuses_is_said_in_a_line_and_may_be_mended(
+def test_what_the_target_refuses_is_reported_in_a_line_and_may_be_mended(
     jobs: Jobs, new_topic: NewTopic, sent: Sent
 ) -> None:
     source, target = new_topic(), new_topic(config={"max.message.bytes": "2000"})
     sent(source, [Record(b"small"), Record(b"x" * 5000)])
     plan = plan_of(jobs, source, target)
-    said = "^producer '.*' cannot write to .*MESSAGE_TOO_LARGE.*run the same command again"
-    with pytest.raises(PipelineError, match=said) as caught:
+    message = "^producer '.*' cannot write to .*MESSAGE_TOO_LARGE.*run the same command again"
+    with pytest.raises(PipelineError, match=message) as caught:
         replay(jobs, plan)
     assert "\n" not in str(caught.value)
     topics.configure(jobs.bootstrap, target, {"max.message.bytes": "10000"})
@@ -258,12 +260,12 @@ def test_what_a_person_has_to_mend_is_refused_before_anything_is_written(
 ) -> None:
     source, target = new_topic(), new_topic()
     sent(source, numbered(10))
-    for where, says in (
+    for where, message in (
         ("kafka.colour = 1", r"^--where 'kafka.colour = 1' cannot be evaluated: \[FIELD_NOT_FOUND"),
         ("kafka.offset ==== 1", "PARSE_SYNTAX_ERROR"),
         ("kafka.offset", "must be.*BOOLEAN|not a boolean|DATATYPE_MISMATCH"),
     ):
-        with pytest.raises(PipelineError, match=says):
+        with pytest.raises(PipelineError, match=message):
             replay(jobs, plan_of(jobs, source, target, where=where, given_name="wrong"))
     with Cluster(jobs.bootstrap) as cluster:
         assert peek(cluster, "wrong", "kwire-replays") is None

@@ -114,9 +114,9 @@ def test_a_rest_catalog_that_does_not_answer_is_a_line(
 ) -> None:
     sent(topic, [Record(b"{}")])
     conf = _conf(f"http://{LOOPBACK}:{free_port()}")
-    for asked in (["status", "catalog:prod"], ["verify", topic, "-b", broker.bootstrap, "--to", "catalog:prod"]):
-        jars = [] if asked[0] == "status" else ["--conf", f"spark.jars={jar_files()}"]
-        done = run(tmp_path, kwire("pipeline", *asked, *conf, *jars))
+    for arguments in (["status", "catalog:prod"], ["verify", topic, "-b", broker.bootstrap, "--to", "catalog:prod"]):
+        jars = [] if arguments[0] == "status" else ["--conf", f"spark.jars={jar_files()}"]
+        done = run(tmp_path, kwire("pipeline", *arguments, *conf, *jars))
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
         assert done.stderr.splitlines()[-1].startswith("kwire pipeline: ")
         assert "Traceback" not in done.stderr

@@ -116,7 +116,7 @@ def test_a_topic_that_is_deleted_ends_the_job_in_a_line(jobs: Jobs, topic: str, 
         error = job.until_it_ends()
     assert isinstance(error, PipelineError)
     assert "\n" not in str(error)
-    # Whoever looks for a topic may make it anew (auto.create.topics.enable).
+    # A lookup may create the topic again (auto.create.topics.enable).
     assert "not found" in str(error) or "deleted and created again" in str(error)
     assert len(jobs.rows(topic)) == 5
     assert jobs.branches(topic) == set()
@@ -142,8 +142,8 @@ def elsewhere(
     spark: SparkSession, restartable_broker: brokers.RestartableBroker, warehouse: Warehouse
 ) -> Iterator[Jobs]:
     """Jobs on the broker that may be stopped."""
-    with Topics(restartable_broker.bootstrap, timeout_s=3.0) as asked:
-        yield Jobs(spark, restartable_broker.bootstrap, warehouse, asked)
+    with Topics(restartable_broker.bootstrap, timeout_s=3.0) as broker_topics:
+        yield Jobs(spark, restartable_broker.bootstrap, warehouse, broker_topics)
 
 
 def test_a_broker_that_goes_away_is_waited_for(

@@ -30,7 +30,7 @@ def _findings(report: Report) -> list[tuple[str, int, int]]:
     return [(it.kind, it.partition, it.offset) for it in report.findings]
 
 
-def test_a_sound_table_is_told_to_be_sound_with_its_lag(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
+def test_a_sound_table_is_reported_as_sound_with_its_lag(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
     topic = new_topic(partitions=2)
     sent(topic, [*map(_json, range(40)), Record(b"{broken"), Record(None, key=b"k", partition=1)])
     jobs.once(topic, value="json", schema=SCHEMA)
@@ -131,7 +131,7 @@ def test_a_table_by_key_holds_the_newest_of_each(jobs: Jobs, topic: str, sent: S
     ]
 
 
-def test_a_table_that_is_not_there_is_said_so(jobs: Jobs) -> None:
+def test_a_table_that_is_not_there_is_reported_as_not_found(jobs: Jobs) -> None:
     with pytest.raises(PipelineError, match="not found"):
         jobs.verify("no-such-topic")
 

@@ -1,1 +1,1 @@
-"""The format kwire beside the format kafka: the same questions to both, and the answers compared."""
+"""The format kwire beside the format kafka: both run the same queries, and the results are compared."""

@@ -106,7 +106,7 @@ def test_topics_are_chosen_the_same_way(both: Both, new_topic: NewTopic) -> None
     assert both.read(subscribePattern="no-such-topic-.*") == []
 
 
-def test_each_way_to_say_where_to_begin_and_end_is_the_same(both: Both, new_topic: NewTopic) -> None:
+def test_each_option_for_the_start_and_the_end_means_the_same(both: Both, new_topic: NewTopic) -> None:
     topic = new_topic(partitions=2)
     start_ms = an_hour_ago_ms()
     produce(both.bootstrap, topic, stamped(start_ms, list(range(0, 100, 10)), 0), linger_ms=100, compression_type="lz4")
@@ -162,8 +162,8 @@ def test_a_topic_that_is_not_there_is_named_and_not_made(both: Both, unique: Cal
 
 def test_an_option_that_is_not_known_is_named(both: Both, topic: str) -> None:
     refused = {"kafka.sasl.mechanism": "PLAIN"}
-    told = failing(both.kwire, "PipelineError: option kafka.sasl.mechanism", subscribe=topic, **refused)
-    assert "speaks plain text" in told
+    message = failing(both.kwire, "PipelineError: option kafka.sasl.mechanism", subscribe=topic, **refused)
+    assert "speaks plain text" in message
 
 
 def test_other_columns_are_refused(both: Both, topic: str) -> None:
@@ -173,7 +173,7 @@ def test_other_columns_are_refused(both: Both, topic: str) -> None:
         rows.collect()
 
 
-def test_columns_that_are_not_asked_for_change_nothing(both: Both, topic: str) -> None:
+def test_columns_that_are_not_selected_change_nothing(both: Both, topic: str) -> None:
     produce(both.bootstrap, topic, numbered(10))
     rows = both.kwire.read(subscribe=topic, includeHeaders=True)
     assert rows.where("offset >= 5").selectExpr("sum(offset)").first()[0] == 35  # type: ignore[index]

@@ -82,7 +82,7 @@ def test_the_topic_column_chooses_and_a_missing_topic_is_made(kwire: Tables, uni
 
 
 @pytest.mark.parametrize(
-    ("schema", "row", "options", "says"),
+    ("schema", "row", "options", "message"),
     [
         ("key string", ("k",), {"topic": "t"}, "column value is missing"),
         ("value int", (1,), {"topic": "t"}, "column value is int: it has to be string or binary"),
@@ -93,11 +93,11 @@ def test_the_topic_column_chooses_and_a_missing_topic_is_made(kwire: Tables, uni
         ("value string, topic string", ("v", None), {}, "column topic is null in a row"),
     ],
 )
-def test_rows_that_cannot_be_written_are_told(
-    kwire: Tables, schema: str, row: tuple[object, ...], options: dict[str, object], says: str
+def test_rows_that_cannot_be_written_are_reported(
+    kwire: Tables, schema: str, row: tuple[object, ...], options: dict[str, object], message: str
 ) -> None:
     rows = kwire.spark.createDataFrame([row], schema)
-    with pytest.raises(PySparkException, match=says):
+    with pytest.raises(PySparkException, match=message):
         kwire.write(rows, **options)
 
 
@@ -152,7 +152,7 @@ def copying(kwire: Tables, new_topic: Callable[..., str], tmp_path: Path) -> Cop
     return Copying(kwire, new_topic(partitions=2), new_topic(partitions=2), tmp_path / "checkpoint")
 
 
-def test_a_stream_flows_and_goes_on_and_nothing_stays_open(copying: Copying) -> None:
+def test_a_stream_flows_and_resumes_and_nothing_stays_open(copying: Copying) -> None:
     for first in (0, 10):
         produce(copying.tables.bootstrap, copying.source, numbered(10, first=first, partitions=2))
         copying.run()

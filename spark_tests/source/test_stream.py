@@ -83,7 +83,7 @@ def test_a_batch_that_failed_is_read_again_as_it_was(kwire: Tables, topic: str, 
     assert {len(rows) for rows in seen} == {20}
 
 
-def test_the_connectors_checkpoint_is_gone_on_with(both: Both, topic: str, tmp_path: Path) -> None:
+def test_a_query_resumes_from_the_connectors_checkpoint(both: Both, topic: str, tmp_path: Path) -> None:
     options = {"subscribe": topic, "startingOffsets": "earliest"}
     produce(both.bootstrap, topic, numbered(10))
     into_files(both.kwire.stream(**options), tmp_path)

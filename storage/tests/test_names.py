@@ -33,7 +33,7 @@ def test_a_negative_partition_is_refused() -> None:
     st.from_regex(r"[a-zA-Z0-9._-]{1,200}", fullmatch=True).filter(lambda name: name not in (".", "..")),
     st.integers(0, 10**6),
 )
-def test_a_partitions_folder_tells_topic_and_partition(topic: str, partition: int) -> None:
+def test_a_partitions_folder_has_topic_and_partition(topic: str, partition: int) -> None:
     folder = names.partition_folder(topic, partition)
     assert names.parse_partition_folder(folder) == (topic, partition)
     deleted = names.deleted_folder(folder, bytes(16))

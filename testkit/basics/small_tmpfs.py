@@ -35,10 +35,10 @@ class SmallTmpfs:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         assert self._process.stdout is not None
-        said = self._process.stdout.readline()
-        if said != "mounted\n":
+        first_line = self._process.stdout.readline()
+        if first_line != "mounted\n":
             self.close()
-            raise NoTmpfs(said.strip())
+            raise NoTmpfs(first_line.strip())
         self.path = Path(f"/proc/{self._process.pid}/root{folder.absolute()}")
 
     def __enter__(self) -> Self:

@@ -28,8 +28,8 @@ def producing(bootstrap: str, **config: Any) -> Iterator[Producer]:
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 5, "reconnect.backoff.max.ms": 500, **config}
     producer = Producer(settings, logger=quiet)
     if config.get("enable.idempotence"):
-        # librdkafka looks for a broker to give it a producer id once, finds no connection yet, and looks half a second
-        # later. It has one when it was asked for something else before.
+        # librdkafka requests a producer id at once, finds no connection yet, and tries again half a second later. After
+        # another request it has a connection.
         fetch_metadata(producer)
     yield producer
     producer.flush(FLUSH_TIMEOUT_S)
@@ -89,7 +89,7 @@ def leave(consumer: Consumer) -> None:
 def reading(bootstrap: str, topic: str, *, partitions: Iterable[int] = (0,), **config: Any) -> Iterator[Consumer]:
     """A consumer that is assigned to partitions of a topic, from their start."""
     with consuming(bootstrap, **config) as consumer:
-        # Otherwise librdkafka does not know the leader, and asks half a second later.
+        # Otherwise librdkafka does not have the leader, and requests the metadata half a second later.
         consumer.list_topics(topic, timeout=CALL_TIMEOUT_S)
         consumer.assign([TopicPartition(topic, number, confluent_kafka.OFFSET_BEGINNING) for number in partitions])
         yield consumer

@@ -33,7 +33,7 @@ def _kafka_python(bootstrap: str, group: str, topic: str, config: dict[str, Any]
     with consuming(bootstrap, topic, group_id=group, **config) as consumer:
         printer = _Printer()
         while True:
-            consumer.poll(timeout_ms=2_000)  # long enough for a join: kafka_python_groups.py says why
+            consumer.poll(timeout_ms=2_000)  # long enough for a join: see kafka_python_groups.py
             printer.print_changes(consumer.assignment())
 
 

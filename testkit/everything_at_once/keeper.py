@@ -37,7 +37,7 @@ FLUSH_WITHIN_S = 60.0
 _WAITS_FOR_S = 2.0
 """The timeout for unacknowledged records of a topic that is to be deleted."""
 MARK_HEADER = "mark"
-# A client that still knows the deleted topic of that name, or the topic before it grew, refuses a record with these: at
+# A client that still has the deleted topic of that name, or the topic before it grew, refuses a record with these: at
 # once, or when it has looked at the topic again. With Apache Kafka, librdkafka does so even more often.
 _UNKNOWN_TOPIC_ERRORS = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 _STORIES_OF_A_KEEPER = 1_000_000
@@ -73,7 +73,7 @@ HARMLESS: dict[str, Sequence[str | None]] = {
     "min.compaction.lag.ms": ("0", "100"),
     "delete.retention.ms": ("0", "200"),
 }
-# What is asked for, whether records may age then, and whether the log may compact.
+# The configuration, whether records may age with it, and whether the log may be compacted.
 _Policy = tuple[dict[str, str | None], bool, bool]
 _COMPACT_AND_TRIM: _Policy = (
     {"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "-1"},
@@ -235,7 +235,7 @@ class Keeper:
 
     def _on_delivery(self, story: Story, sent: Sent, error: KafkaError | None, message: Message) -> None:
         if not self._is_current(story):
-            return  # Nobody knows which of the topics of that name has it.
+            return  # It may be in any of the topics of that name.
         if error is not None:
             story.failed += 1
             if error.code() not in _UNKNOWN_TOPIC_ERRORS or not self._had_another(story.spot[0]):
@@ -284,7 +284,7 @@ class Keeper:
 
     def _set_policy(self, topic: Topic, policy: _Policy) -> None:
         config, ages, compacts = policy
-        # From when it is asked for on; what was done before is not undone.
+        # Already from the request on. What was done before is not undone.
         topic.may_age |= ages
         topic.may_compact |= compacts
         for story in topic.stories:

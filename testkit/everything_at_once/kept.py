@@ -1,4 +1,4 @@
-"""Topics that nothing is ever taken from: the load of the SIGKILL loop, with its ledger, in a process of its own."""
+"""The load of the SIGKILL loop, with its ledger, in a process of its own. Nothing is ever deleted from its topics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from testkit.kills.group_ledger import Spot
 from testkit.kills.sigkill.ledger import Ledger
 from testkit.kills.sigkill.load import Load, read_values
 
-# Enough to be anywhere when something happens; half of what a run lasts for is reading it back.
+# Enough load for any fault to come during a write. Reading all records back takes half of a run.
 PAUSE_S = 0.2
 SIZES = (*[(10, 200)] * 12, *[(1_000, 4_000)] * 3)
 _STEP_S = 0.2

@@ -32,8 +32,8 @@ _RESET = struct.pack("ii", 1, 0)
 
 _REQUEST = request_frame(ApiVersionsRequest(), 0)
 _METADATA = request_frame(MetadataRequest(topics=None), 1)
-# What each says when it is connected: whole requests are answered, and all others wait for the rest.
-_SAYS: dict[str, bytes] = {
+# The bytes that each kind sends once connected. The broker answers whole requests, and waits for the rest of others.
+_FIRST_BYTES: dict[str, bytes] = {
     "idle": b"",
     "half a size": _REQUEST[:2],
     "half a request": _REQUEST[: len(_REQUEST) // 2],
@@ -103,7 +103,7 @@ class PassersBy:
         if began not in (0, errno.EINPROGRESS):
             sock.close()
             return
-        kind = self._random.choice(list(_SAYS))
+        kind = self._random.choice(list(_FIRST_BYTES))
         connection = _Connection(sock, kind, time.monotonic() + self._random.uniform(*_STAYS_S))
         self._open.add(connection)
         self._selector.register(sock, selectors.EVENT_WRITE, connection)
@@ -116,7 +116,7 @@ class PassersBy:
                 if failed:
                     raise OSError(failed, "not connected")
                 connection.is_connected = True
-                sock.send(_SAYS[connection.kind])
+                sock.send(_FIRST_BYTES[connection.kind])
                 self._selector.modify(sock, selectors.EVENT_READ, connection)
             elif not sock.recv(1 << 16):
                 raise ConnectionResetError

@@ -53,7 +53,7 @@ SETTLES_WITHIN_S = 60.0
 COMPLAINTS_ENOUGH = 20
 _TICK_S = 0.02
 _START_TAKES_S = 0.6
-_SAYS_WHY_WITHIN_S = 5.0
+_REASON_WITHIN_S = 5.0
 
 KEPT_CONFIG = {"segment.ms": "2000", "segment.bytes": str(1 << 20)}
 COMPACTED_CONFIG = {
@@ -269,7 +269,7 @@ class Conductor:
             self._hire(name)
         eventually(self._all_are_ready, "all clients are at work", within_s=SETTLES_WITHIN_S)
         self._began_s = time.monotonic()
-        self._go_on()
+        self._run_with_troubles()
         if not self.account.complaints:
             self._judge()
 
@@ -315,7 +315,7 @@ class Conductor:
             case _:
                 raise AssertionError(message)
 
-    def _go_on(self) -> None:
+    def _run_with_troubles(self) -> None:
         account, chance = self.account, self.random
         end_s = self._began_s + account.seconds
         quiet_s = self._began_s + account.seconds * STOPPED_IN_THE_END
@@ -335,8 +335,8 @@ class Conductor:
         try:
             kind(self)
         except (AssertionError, ConnectionClosed, OSError) as error:
-            # If it has ended, or is about to, then what it says of that is the better complaint.
-            until = time.monotonic() + _SAYS_WHY_WITHIN_S
+            # If the broker has ended, or is about to, its own message is the better complaint.
+            until = time.monotonic() + _REASON_WITHIN_S
             while not self.account.complaints and time.monotonic() < until:
                 self._attend()
                 time.sleep(_TICK_S)
@@ -417,7 +417,7 @@ class Conductor:
 
     def _kill_over_a_rebirth(self) -> None:
         """A topic that began above 0 is deleted, and made again, and a moment later the broker is killed."""
-        admin, numbers = Admin(self.bootstrap, _SAYS_WHY_WITHIN_S), list(range(self.random.randrange(3)))
+        admin, numbers = Admin(self.bootstrap, _REASON_WITHIN_S), list(range(self.random.randrange(3)))
         spots = [(REBORN, number) for number in range(REBORN_PARTITIONS)]
         try:
             with RawClient(self.bootstrap) as client:
@@ -506,7 +506,7 @@ class Conductor:
         while copies := judging.copies(self.broker.data_dirs):
             if copies != seen:
                 seen, until = copies, time.monotonic() + SETTLES_WITHIN_S
-            assert time.monotonic() < until, f"the last moves do not go on: {copies}"
+            assert time.monotonic() < until, f"the last moves make no progress: {copies}"
             time.sleep(_TICK_S)
 
     @contextmanager

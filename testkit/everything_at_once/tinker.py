@@ -1,5 +1,6 @@
-"""Moves the partitions of topics that others write to between the log dirs, and changes configurations: theirs, and
-how quickly the cleaner may work.
+"""Moves partitions between the log dirs and changes configurations, while other clients write to the topics.
+
+The configurations are those of the topics, and the rate limit of the cleaner.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from testkit.everything_at_once.keeper import HARMLESS as HARMLESS_TO_KEEPERS
 from testkit.everything_at_once.worker import Reporter
 from testkit.kills.group_ledger import Spot
 
-# Nothing is ever taken from these topics: theirs are fewer segments, and larger batches.
+# Nothing is ever deleted from these topics, and their batches are larger. So their segments are larger, and fewer.
 HARMLESS = {name: values for name, values in HARMLESS_TO_KEEPERS.items() if name != "internal.segment.bytes"} | {
     "segment.ms": ("500", "2000", "10000")
 }
 _PAUSE_S = 0.2
 CLEANER_LIMITS = ("50000", "200000", None)
-"""Under a limit a log changes while it is cleaned, and mostly the cleaning still ends before the broker does."""
+"""A limit makes a cleaning last so long that its log changes meanwhile, but mostly not longer than the broker runs."""
 
 
 @attrs.frozen
 class Order:
     bootstrap: str
     spots: Sequence[Spot]
-    """The broker's own topics are only moved."""
     own: Sequence[Spot]
+    """Partitions of the broker's internal topics, which are only moved."""
     folders: Sequence[str]
     seed: int
 

@@ -52,7 +52,7 @@ a topic takes to be deleted and created again.
 _WATCHED = (sys.executable, "-m", f"{__package__}.watched")
 _LINE = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (\w+) +(.*)$")
 _TRACEBACK = "Traceback (most recent call last):"
-# What a broker may say at ERROR since a disk was full.
+# What a broker may log at ERROR since a disk was full.
 _OF_A_FULL_DISK = re.compile(r"No space left on device|is full")
 
 _FULL = re.compile(r"others wait.*ulimit -n")
@@ -102,8 +102,8 @@ class BrokerUnderTest(KwireServe):
             return
         with self.log_file.open("rb") as file:
             file.seek(self._read_up_to)
-            said = file.read()
-        whole = said.rpartition(b"\n")[0]
+            unread = file.read()
+        whole = unread.rpartition(b"\n")[0]
         self._read_up_to += len(whole) + 1 if whole else 0
         lines = whole.decode(errors="replace").splitlines()
         for number, line in enumerate(lines):

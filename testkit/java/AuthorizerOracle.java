@@ -26,7 +26,7 @@ import org.apache.kafka.server.authorizer.AuthorizationResult;
  *
  * The standard input has lines of a word and its fields, with tabs between:
  *
- *   authorizer  SUPER_USERS  ALLOWS_IF_NO_ACL                                    begins anew, without ACLs
+ *   authorizer  SUPER_USERS  ALLOWS_IF_NO_ACL                                    a new authorizer, without ACLs
  *   acl  RESOURCE_TYPE  NAME  PATTERN_TYPE  PRINCIPAL  HOST  OPERATION  PERMISSION
  *   asks  PRINCIPAL_TYPE  PRINCIPAL_NAME  HOST  OPERATION  RESOURCE_TYPE  NAME   about one resource
  *   asks  PRINCIPAL_TYPE  PRINCIPAL_NAME  HOST  OPERATION  RESOURCE_TYPE         about any of the type
@@ -34,7 +34,7 @@ import org.apache.kafka.server.authorizer.AuthorizationResult;
  * Types, operations and permissions are numbers. For each "asks" the output has a line: ALLOWED or DENIED.
  */
 public final class AuthorizerOracle {
-    private record Asking(KafkaPrincipal principal, InetAddress clientAddress) implements AuthorizableRequestContext {
+    private record RequestContext(KafkaPrincipal principal, InetAddress clientAddress) implements AuthorizableRequestContext {
         @Override public String listenerName() { return "PLAINTEXT"; }
         @Override public SecurityProtocol securityProtocol() { return SecurityProtocol.PLAINTEXT; }
         @Override public int requestType() { return 0; }
@@ -73,13 +73,13 @@ public final class AuthorizerOracle {
     }
 
     private static AuthorizationResult answer(StandardAuthorizer authorizer, String[] fields) throws UnknownHostException {
-        Asking who = new Asking(new KafkaPrincipal(fields[1], fields[2]), InetAddress.getByName(fields[3]));
+        RequestContext context = new RequestContext(new KafkaPrincipal(fields[1], fields[2]), InetAddress.getByName(fields[3]));
         AclOperation operation = AclOperation.fromCode(Byte.parseByte(fields[4]));
         ResourceType type = ResourceType.fromCode(Byte.parseByte(fields[5]));
         if (fields.length == 6) {
-            return authorizer.authorizeByResourceType(who, operation, type);
+            return authorizer.authorizeByResourceType(context, operation, type);
         }
         ResourcePattern resource = new ResourcePattern(type, fields[6], PatternType.LITERAL);
-        return authorizer.authorize(who, List.of(new Action(operation, resource, 1, false, false))).get(0);
+        return authorizer.authorize(context, List.of(new Action(operation, resource, 1, false, false))).get(0);
     }
 }

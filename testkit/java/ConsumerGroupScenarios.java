@@ -37,7 +37,7 @@ public final class ConsumerGroupScenarios extends Scenarios {
 
     /**
      * On Apache Kafka a pattern is looked at again every 10 s at most. That topics go is in test_confluent_groups.py: this client, at
-     * 4.3.1, loses answers when it asks for a deleted topic by its id (IllegalStateException in MetadataResponse.errors).
+     * 4.3.1, loses answers when it requests a deleted topic by its id (IllegalStateException in MetadataResponse.errors).
      */
     void subscriptionByPattern() throws Exception {
         create(name + "-a", 1);
@@ -67,7 +67,7 @@ public final class ConsumerGroupScenarios extends Scenarios {
         }
     }
 
-    /** KIP-1092. Asked to remain, a member that is not static leaves all the same. */
+    /** KIP-1092. A member that is not static leaves even with REMAIN_IN_GROUP. */
     void waysToClose() throws Exception {
         create(name, 4);
         shortSessions();

@@ -114,7 +114,7 @@ public final class MigrationScenarios extends Scenarios {
             records.forEach(record -> {
                 long expected = next.getOrDefault(record.partition(), 0L);
                 if (record.offset() > expected) {
-                    throw new AssertionError("skipped: " + record.partition() + " goes on at " + record.offset() + ", not " + expected);
+                    throw new AssertionError("skipped: " + record.partition() + " continues at " + record.offset() + ", not " + expected);
                 }
                 if (record.offset() < committed.getOrDefault(record.partition(), 0L)) {
                     throw new AssertionError("again: " + record.partition() + "@" + record.offset() + " was committed");

@@ -56,7 +56,7 @@ public final class SecuredScenarios extends Scenarios {
         System.out.println("passed");
     }
 
-    /** Prints the error with which a producer ends, its class and what it says; "none" if it ends with none. */
+    /** Prints the error with which a producer fails, its class and its message; "none" if it succeeds. */
     private void refusal() throws InterruptedException {
         try (Producer<byte[], byte[]> producer = producer(Map.of("max.block.ms", 10_000, "request.timeout.ms", 5_000, "delivery.timeout.ms", 6_000))) {
             producer.send(new ProducerRecord<>(name, 0, null, bytes("from Java"))).get();

@@ -46,22 +46,22 @@ public final class ShareScenarios extends Scenarios {
     void acknowledgedOneByOne() throws Exception {
         begin(1, Map.of());
         fill(name, 1, 4);
-        Map<Integer, Set<Long>> told = new HashMap<>();
+        Map<Integer, Set<Long>> acknowledged = new HashMap<>();
         try (ShareConsumer<byte[], byte[]> consumer = explicit()) {
             consumer.setAcknowledgementCommitCallback((offsets, error) -> {
                 same(error, null);
-                offsets.forEach((partition, which) -> told.put(partition.partition(), Set.copyOf(which)));
+                offsets.forEach((partition, which) -> acknowledged.put(partition.partition(), Set.copyOf(which)));
             });
             List<ConsumerRecord<byte[], byte[]>> records = get(consumer, 4, null);
             same(deliveries(records), "0x1 1x1 2x1 3x1");
             fails(IllegalStateException.class, () -> consumer.poll(SHORT));
             acknowledge(consumer, records, ACCEPT, RELEASE, REJECT, ACCEPT);
             same(outcome(consumer), Optional.empty());
-            same(told, Map.of(0, Set.of(0L, 1L, 2L, 3L)));
+            same(acknowledged, Map.of(0, Set.of(0L, 1L, 2L, 3L)));
             same(deliveries(get(consumer, 1, ACCEPT)), "1x2");
             consumer.commitAsync();
             nothingComes(consumer);
-            same(told, Map.of(0, Set.of(1L)));
+            same(acknowledged, Map.of(0, Set.of(1L)));
         }
         untouched(Map.of());
     }
@@ -296,8 +296,8 @@ public final class ShareScenarios extends Scenarios {
                 .map(it -> new AlterConfigOp(new ConfigEntry(it.getKey(), it.getValue()), AlterConfigOp.OpType.SET)).toList();
             admin.incrementalAlterConfigs(Map.of(group, changes)).all().get();
             eventually(() -> {
-                var told = value(admin.describeConfigs(List.of(group)).values().get(group));
-                return all.entrySet().stream().allMatch(it -> told.get(it.getKey()).value().equals(it.getValue()));
+                var described = value(admin.describeConfigs(List.of(group)).values().get(group));
+                return all.entrySet().stream().allMatch(it -> described.get(it.getKey()).value().equals(it.getValue()));
             });
         }
     }

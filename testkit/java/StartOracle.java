@@ -5,7 +5,7 @@ import java.util.Properties;
 import kafka.server.KafkaConfig;
 
 /**
- * Whether Apache Kafka would start with a configuration, as far as that says so itself.
+ * Whether Apache Kafka would start with a configuration, as far as the class of its configuration decides it.
  *
  * Each line of the standard input has settings as NAME=VALUE, with tabs between. For each the output has a line: OK, or
  * what is wrong. First come the names of all settings, in one line.

@@ -191,7 +191,7 @@ public final class TransactionScenarios extends Scenarios {
                 heir.beginTransaction();
                 heir.send(record(name, 0, "heir")).get();
                 heir.commitTransaction();
-                // Whose first word after it was replaced is a record: it is told to abort, and then that it is fenced.
+                // It sends a record first after it was replaced: that error lets it abort, and only the next is that of a fenced producer.
                 idle.beginTransaction();
                 fails(InvalidProducerEpochException.class, () -> idle.send(record(name, 0, "idle")).get());
                 fails(ProducerFencedException.class, () -> {
@@ -409,9 +409,9 @@ public final class TransactionScenarios extends Scenarios {
     }
 
     private long end(String topic, int partition, IsolationLevel level) {
-        TopicPartition asked = new TopicPartition(topic, partition);
+        TopicPartition tp = new TopicPartition(topic, partition);
         try (Admin admin = admin()) {
-            return value(admin.listOffsets(Map.of(asked, OffsetSpec.latest()), new ListOffsetsOptions(level)).partitionResult(asked)).offset();
+            return value(admin.listOffsets(Map.of(tp, OffsetSpec.latest()), new ListOffsetsOptions(level)).partitionResult(tp)).offset();
         }
     }
 

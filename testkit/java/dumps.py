@@ -25,14 +25,14 @@ def dump(java: JavaHost, files: Sequence[Path], *options: str, with_gaps: Collec
     """Returns the output of the tool, and fails on any complaint. In the logs of the topics `with_gaps` offsets may be
     missing.
     """
-    said = java.succeed(java_host.DUMP_LOG, "--files", ",".join(map(str, files)), *options)
-    text = said.out + said.err
+    result = java.succeed(java_host.DUMP_LOG, "--files", ",".join(map(str, files)), *options)
+    text = result.out + result.err
     for log, gaps in _GAPS.findall(text):
         missing = _BEFORE_A_SEGMENT.sub("", gaps)
         assert not missing or topic_of(Path(log).parent) in with_gaps, f"offsets are missing in {log}:\n{missing}"
     complaint = _COMPLAINTS.search(text)
     assert complaint is None, text[max(0, complaint.start() - 200) :][:1_000]
-    return said.out
+    return result.out
 
 
 def topic_of(folder: Path) -> str | None:
@@ -69,8 +69,8 @@ def assert_kafka_is_content(
     missing = [str(index) for index in indexes if not index.exists()]
     assert not missing, f"no {', '.join(missing)}"
     _all(java, logs, "--deep-iteration", with_gaps=with_gaps)
-    said = _all(java, indexes, "--index-sanity-check")
-    assert said.count("passed sanity check.") + said.count(" is empty.") == len(indexes), said[-1000:]
+    output = _all(java, indexes, "--index-sanity-check")
+    assert output.count("passed sanity check.") + output.count(" is empty.") == len(indexes), output[-1000:]
     _all(java, indexes, "--verify-index-only")
     others = [path for folder in folders for ending in ("txnindex", "snapshot") for path in folder.glob(f"*.{ending}")]
     _all(java, others)

@@ -192,7 +192,7 @@ class JobProcess:
             assert deadline.not_over(f"{more} commits of the job; see {self.folder / 'job.log'}"), self.log()
             assert self._process is not None
             if self._process.poll() is not None:
-                # A job that starts while nobody listens ends at once, and says so. Whoever runs it starts it again.
+                # A job that starts while no broker listens logs that and ends at once. Whoever runs it starts it again.
                 assert "Connection refused" in self.log(self._log_begins), f"the job ended by itself: {self.log()}"
                 self._wait()
                 self.start()

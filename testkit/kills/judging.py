@@ -56,10 +56,10 @@ def check_logs(folders: Sequence[Path], complain: Complain) -> int:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=CHECKED_WITHIN_S, check=False)
     partitions = 0
     for line in ended.stdout.splitlines():
-        said = json.loads(line)
-        if said["type"] == "summary":
-            partitions = int(said["partitions"])
-        elif said.get("severity") in ("error", "warning"):
+        row = json.loads(line)
+        if row["type"] == "summary":
+            partitions = int(row["partitions"])
+        elif row.get("severity") in ("error", "warning"):
             complain(f"kwire log check: {line}")
     if ended.returncode not in (0, 1) or (ended.returncode == 1 and not ended.stdout):
         complain(f"kwire log check ended with {ended.returncode}: {ended.stderr[-2000:]}")

@@ -26,7 +26,7 @@ import org.apache.kafka.common.protocol.MessageUtil;
  *     HEX HEX EQUAL JSON          Kafka's bytes for that JSON; Kafka's bytes for what it read from our bytes; whether
  *                                 Kafka calls the two equal; what it read as JSON
  *
- * The line "apis" is answered by what ApiKeys says of each API that still has versions, for clients or not:
+ * The line "apis" is answered by what ApiKeys has of each API that still has versions, for clients or not:
  *
  *     KEY,FOR_CLIENTS,VERSION:REQUEST_HEADER_VERSION:RESPONSE_HEADER_VERSION,...
  */

@@ -95,9 +95,9 @@ class Scene:
 
     async def let_clean(self, seconds: float = 3 * CLEANER_BACKOFF_MS / 1000) -> int:
         """Lets the cleaner check the log at least twice; returns the number of cleanings."""
-        said = len(self.caplog.messages)
+        logged_before = len(self.caplog.messages)
         await trio.sleep(seconds)
-        return sum(message.startswith("compacted t-0 ") for message in self.caplog.messages[said:])
+        return sum(message.startswith("compacted t-0 ") for message in self.caplog.messages[logged_before:])
 
     async def is_served(self, client: TrioClient) -> bool:
         await client.send((ApiVersionsRequest(), 0))

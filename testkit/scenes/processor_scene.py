@@ -62,7 +62,7 @@ class Scene:
     processor: Processor
     poll: CountedPoll
     _scenario: Coroutine[float, None, None] = attrs.field(init=False)
-    _goes_on_at: float = 0.0
+    _resumes_at: float = 0.0
     _done: list[Outcome[None]] = attrs.field(factory=list)
 
     def time(self) -> float:
@@ -87,12 +87,12 @@ class Scene:
     def _on_sleep(self, timeout: float) -> None:
         wakes_at = self.time() + timeout if timeout > 0 else float("inf")
         while not self._done and not self.processor._soon and not self.poll.has_events:
-            if self._goes_on_at > wakes_at:
+            if self._resumes_at > wakes_at:
                 self.poll.now = max(self.poll.now, wakes_at)
                 return
-            self.poll.now = max(self.poll.now, self._goes_on_at)
+            self.poll.now = max(self.poll.now, self._resumes_at)
             try:
-                self._goes_on_at = self._scenario.send(None)
+                self._resumes_at = self._scenario.send(None)
             except StopIteration:
                 self._done.append(Value(None))
 

@@ -92,7 +92,7 @@ class TrioClient:
         """Waits for the server to hang up; False if it sends something instead."""
         try:
             return not self._replies and not await self._receive()
-        except trio.BrokenResourceError:  # a reset: it had not read all that we said
+        except trio.BrokenResourceError:  # a reset: it had not read all that we sent
             return True
 
     @property

@@ -411,7 +411,7 @@ def denying_broker(users: int) -> Iterator[Scene]:
                 f"org.apache.kafka.common.security.plain.PlainLoginModule required {passwords};"
             ),
             "delegation.token.secret.key": "of-all-brokers",
-            # InitProducerId v6 asks for two-phase commit.
+            # The InitProducerId request of v6 enables two-phase commit.
             "transaction.two.phase.commit.enable": "true",
             "unstable.api.versions.enable": "true",
         }

@@ -298,7 +298,7 @@ def _settings(certificates: Certificates, tokens: Tokens) -> dict[str, str]:
         "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:admin",
-        # The certificates' names say which session of tests made them.
+        # The certificates' names contain the session of tests that made them.
         "ssl.principal.mapping.rules": "RULE:^CN=([^,]+),.*$/$1/,DEFAULT",
         "ssl.client.auth": "requested",
         "ssl.keystore.type": "PEM",

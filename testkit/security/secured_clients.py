@@ -49,13 +49,13 @@ def _warnings(logger: str, pattern: str) -> Iterator[list[str]]:
     class Listening(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if re.match(pattern, text := record.getMessage()):
-                said.append(text)
+                messages.append(text)
 
-    said: list[str] = []
+    messages: list[str] = []
     listening = Listening(logging.WARNING)
     logging.getLogger(logger).addHandler(listening)
     try:
-        yield said
+        yield messages
     finally:
         logging.getLogger(logger).removeHandler(listening)
 
@@ -86,13 +86,13 @@ class KafkaPython:
         while deadline.not_over("an attempt to connect"):
             config = {**self.config(way), "bootstrap_timeout_ms": tries_for_ms}
             with (
-                _warnings("kafka.net.manager", r"Bootstrap .* failed") as said,
+                _warnings("kafka.net.manager", r"Bootstrap .* failed") as messages,
                 suppress(kafka.errors.KafkaTimeoutError),
             ):
                 admin = KafkaAdminClient(bootstrap_servers=way.address, **config)
                 admin.close()
                 return "none"
-            if reasons := [it for it in said if "RequestTimedOutError" not in it]:
+            if reasons := [it for it in messages if "RequestTimedOutError" not in it]:
                 return reasons[0]
             tries_for_ms *= 2  # the machine is busy
         raise AssertionError("unreachable")
@@ -146,12 +146,12 @@ class Aiokafka:
 
         async def go() -> str:
             client = AIOKafkaClient(bootstrap_servers=way.address, **self.config(way))
-            with _warnings("aiokafka", "Unable|No broker") as said:
+            with _warnings("aiokafka", "Unable|No broker") as messages:
                 try:
                     await client.bootstrap()
-                    return "none" if client.cluster.brokers() else said[0]
+                    return "none" if client.cluster.brokers() else messages[0]
                 except aiokafka.errors.KafkaConnectionError:
-                    return said[0]
+                    return messages[0]
                 finally:
                     await client.close()
 
@@ -208,7 +208,7 @@ class Confluent:
         deadline = Deadline()
         while deadline.not_over("an error"):
             producer.poll(0.02)
-            # That all brokers are down says the same once more, without the reason.
+            # The error that all brokers are down repeats this, without the reason.
             reasons = [it for it in errors if it.code() != KafkaError._ALL_BROKERS_DOWN]
             if reasons:
                 return f"{reasons[0].name()}: {reasons[0].str()}"
@@ -282,7 +282,7 @@ class Java:
                 config |= {
                     "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
                     "sasl.login.callback.handler.class": f"{_MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler",
-                    # Clients with the same text share a login. The option says nothing, and tells them apart.
+                    # Clients with the same text share a login. The option only makes the texts differ.
                     "sasl.jaas.config": f'{_MODULES}.oauthbearer.OAuthBearerLoginModule required file="{token.name}";',
                 }
             else:

@@ -259,9 +259,9 @@ def _request(change: Change) -> IncrementalAlterConfigsRequest:
 def starts_of_kafka(java: JavaHost, changes: Sequence[Change]) -> tuple[set[str], list[Answer]]:
     """The names of Apache Kafka's settings, and whether it starts with each of these."""
     lines = ("\t".join(f"{name}={value}" for name, value in (BEGINS | dict(it.settings)).items()) for it in changes)
-    names, *said = java.succeed(ORACLE, stdin="".join(f"{line}\n" for line in lines)).out.splitlines()
-    assert len(said) == len(changes)
-    return set(names.split(" ")), [Answer("." if it == "OK" else "r", it) for it in said]
+    names, *outcomes = java.succeed(ORACLE, stdin="".join(f"{line}\n" for line in lines)).out.splitlines()
+    assert len(outcomes) == len(changes)
+    return set(names.split(" ")), [Answer("." if it == "OK" else "r", it) for it in outcomes]
 
 
 def starts_of_kwire(changes: Sequence[Change]) -> list[Answer]:
@@ -291,7 +291,7 @@ def expected() -> Iterator[tuple[Change, str]]:
 
 
 def main() -> None:
-    assert brokers.KIND == "kafka", "only Apache Kafka can say: set KWIRE_COMPAT=kafka"
+    assert brokers.KIND == "kafka", "the answers must be those of Apache Kafka: set KWIRE_COMPAT=kafka"
     with brokers.shared_broker() as broker, RawClient(broker.bootstrap) as client, java_host() as java:
         topics.create(broker.bootstrap, TOPIC_NAME)
         FILE.write_text("".join(_lines(client, java)), encoding="utf-8")
@@ -300,10 +300,10 @@ def main() -> None:
 def _lines(client: RawClient, java: JavaHost) -> Iterator[str]:
     described_names = described(client, BROKER, THIS_BROKER).keys()
     of_one = {name: values_of(those[-1][1]) for name, those in definitions().items()}
-    names, said = starts_of_kafka(
+    names, outcomes = starts_of_kafka(
         java, [Change.of(START, {name: value}) for name, values in of_one.items() for value in values]
     )
-    starts = iter(said)
+    starts = iter(outcomes)
     for name, those in definitions().items():
         of_start = [next(starts) for _ in of_one[name]]
         letters = {}

@@ -193,15 +193,15 @@ class KwireServe:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def start(self) -> None:
-        said_before = self.log_file.stat().st_size if self.log_file.exists() else 0
+        log_size_before = self.log_file.stat().st_size if self.log_file.exists() else 0
         self.begin_start()
         process = self._process
         assert process is not None
 
         def listening() -> bool:
-            said = self.log_file.read_bytes()[said_before:]
-            assert process.poll() is None, f"kwire serve ended: {said[-2000:].decode(errors='replace')}"
-            return f"listening on {self.bootstrap}".encode() in said
+            logged = self.log_file.read_bytes()[log_size_before:]
+            assert process.poll() is None, f"kwire serve ended: {logged[-2000:].decode(errors='replace')}"
+            return f"listening on {self.bootstrap}".encode() in logged
 
         eventually(listening, "kwire serve says that it is listening")
         if "node.id" in self._own_settings:

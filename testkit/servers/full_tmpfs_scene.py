@@ -33,7 +33,7 @@ SETTINGS = [
 PATIENCE_S = 60.0
 OVER_A_PAGE = 10_000
 """A file that has a page has all of it, so that a smaller record may fit on a disk that is full."""
-QUIET = {"log_level": 2}  # librdkafka tells of lost connections, which a test has where it stops the broker
+QUIET = {"log_level": 2}  # librdkafka logs lost connections, which a test has where it stops the broker
 
 
 @contextmanager

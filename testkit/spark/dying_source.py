@@ -25,7 +25,7 @@ class DyingWriter(StreamWriter):
 
     def step(self, name: str) -> None:
         if _is_ordered(self.order, name):
-            os._exit(1)  # as a kill: nothing is cleaned up, and nobody is told
+            os._exit(1)  # as a kill: nothing is cleaned up or reported
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return super().write(_failing(iterator, self.order))

@@ -13,9 +13,9 @@ from testkit.spark.tables import Tables, numbers
 
 
 def deleting_after_the_first_batch(tables: Tables, stream: DataFrame, topic: str, seen: list[int]) -> DataStreamWriter:
-    """Deletes at a moment when the query is not asking about its topics.
+    """Deletes at a moment when the query has no request about its topics under way.
 
-    Deleted between two of its questions, a topic would be waited for until the client's patience ends, a minute later.
+    Deleted between two of its requests, a topic would be waited for until the client's patience ends, a minute later.
     """
 
     def handle(rows: DataFrame, number: int) -> None:

@@ -20,8 +20,8 @@ from testkit.servers import brokers
 _TICK_S = 0.05
 _END_WITHIN_S = 60
 
-# Spark asks for the end offsets behind a fetch that it sent before. kwire ends that fetch's waiting, and so the tests
-# leave the waiting as it is; Apache Kafka lets the question wait, half a second for each partition and micro-batch.
+# Spark requests the end offsets behind a fetch that it sent before. kwire ends that fetch's waiting, and so the tests
+# leave the waiting as it is; Apache Kafka lets the request wait, half a second for each partition and micro-batch.
 READER_DEFAULTS = {"kafka.fetch.max.wait.ms": "50"} if brokers.IS_KAFKA else {}
 
 # How the connector words it depends on where it notices.

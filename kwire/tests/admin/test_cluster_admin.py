@@ -128,7 +128,7 @@ def test_sizes_of_brokers_that_do_not_answer_are_left_out() -> None:
     assert replica_sizes(brokers.cluster(), [(1, AT)]) == {}
 
 
-def test_a_controller_that_moved_is_asked_again() -> None:
+def test_a_request_is_sent_again_when_the_controller_has_moved() -> None:
     brokers = ClusterBrokers()
     brokers.network.answers[ListPartitionReassignmentsRequest] = in_sequence(
         ListPartitionReassignmentsResponse(error_code=E.NOT_CONTROLLER), ListPartitionReassignmentsResponse()
@@ -138,18 +138,18 @@ def test_a_controller_that_moved_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "ask"),
+    ("kind", "change"),
     [
         (AlterPartitionReassignmentsRequest, lambda cluster: reassign(cluster, AT, [2])),
         (AlterPartitionReassignmentsRequest, lambda cluster: cancel_reassignment(cluster, AT)),
         (UnregisterBrokerRequest, lambda cluster: unregister_broker(cluster, 4)),
     ],
 )
-def test_a_change_whose_response_is_lost_is_not_sent_again(kind: type, ask: Callable[[Cluster], None]) -> None:
+def test_a_change_whose_response_is_lost_is_not_sent_again(kind: type, change: Callable[[Cluster], None]) -> None:
     brokers = ClusterBrokers()
     brokers.network.answers[kind] = in_sequence(ConnectionResetError(104, "Connection reset by peer"))
     with pytest.raises(ConnectionFailed):
-        ask(brokers.cluster())
+        change(brokers.cluster())
     assert len(brokers.requests(kind)) == 1
 
 
@@ -161,8 +161,8 @@ def test_elections_are_requested_in_batches() -> None:
     found = elect(cluster, electable(cluster, None, unclean=False), unclean=False)
     assert len(found) == MAX_BATCH + 1
     assert {(it.leader_before, it.leader_id, it.problem) for it in found} == {(2, 1, None)}
-    asked = brokers.requests(ElectLeadersRequest)
-    assert [sum(len(it.partitions) for it in request.topic_partitions) for request in asked] == [MAX_BATCH, 1]
+    requests = brokers.requests(ElectLeadersRequest)
+    assert [sum(len(it.partitions) for it in request.topic_partitions) for request in requests] == [MAX_BATCH, 1]
 
 
 def test_a_broker_that_has_not_heard_of_a_new_leader_is_waited_for_but_not_for_ever() -> None:
@@ -218,7 +218,7 @@ def test_a_topic_that_is_not_described_is_left_out_and_noted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("replicas", "isr", "adding", "min_isr", "told"),
+    ("replicas", "isr", "adding", "min_isr", "expected"),
     [
         ((1, 2), (1, 2), (), None, (False, False)),
         ((1, 2), (1,), (), 1, (True, False)),
@@ -233,8 +233,8 @@ def test_a_partition_is_counted_as_in_kafka(
     isr: tuple[int, ...],
     adding: tuple[int, ...],
     min_isr: int | None,
-    told: tuple[bool, bool],
+    expected: tuple[bool, bool],
 ) -> None:
     it = PartitionState(AT, 1, replicas, isr, adding, min_isr)
-    assert (it.is_under_replicated, it.is_below_min_isr) == told
-    assert it.needs_attention is any(told)
+    assert (it.is_under_replicated, it.is_below_min_isr) == expected
+    assert it.needs_attention is any(expected)

@@ -29,7 +29,7 @@ def letter(record: Record, offset: int = 17) -> Letter:
     return found
 
 
-def test_a_letter_says_what_its_headers_say() -> None:
+def test_a_letter_is_read_from_its_headers() -> None:
     it = letter(copy(ORDERS, 5, b"k", b"v", ("mine", None), reason=COUNTED))
     assert (it.at, it.offset, it.origin, it.group_id) == (DLQ, 17, Origin(ORDERS, 5), "g")
     assert (it.delivery_count, it.reason, it.timestamp_ms) == (1, COUNTED.decode(), 1_000)
@@ -44,7 +44,7 @@ def test_a_letter_without_content_refers_to_its_record() -> None:
 
 @pytest.mark.parametrize("name", ["topic", "partition", "offset"])
 @pytest.mark.parametrize("value", [b"", b"-1", b"1.5", b"9" * 19, b"9" * 4000, None, "missing"])
-def test_a_record_that_does_not_say_where_it_is_from_is_no_letter(name: str, value: Any) -> None:
+def test_a_record_without_its_origin_is_no_letter(name: str, value: Any) -> None:
     if name == "topic" and value not in (b"", None, "missing"):
         return
     full = f"__dlq.errors.{name}"
@@ -144,12 +144,12 @@ def test_notes_about_letters_that_are_gone_are_deleted() -> None:
         (b'{"topic_id":"YWFhYWFhYWFhYWFhYWFhYQ","partition":0,"first_offset":7}', b'{"sent": "0"}'),
     ],
 )
-def test_a_note_that_no_redrive_has_written_is_told(key: bytes, value: bytes) -> None:
+def test_a_note_that_no_redrive_has_written_is_rejected(key: bytes, value: bytes) -> None:
     with pytest.raises(ClientError, match="topic kwire-redriven-t tells what was sent of t, but has a record"):
         Redriven.of("t", ID, {key: value})
 
 
-def test_a_name_that_would_be_too_long_is_told() -> None:
+def test_a_name_that_would_be_too_long_is_rejected() -> None:
     assert len(state_topic_of("t" * 234)) == 249
     with pytest.raises(ClientError, match="at most 249 characters"):
         state_topic_of("t" * 235)

@@ -82,7 +82,7 @@ def test_brokers_that_know_no_kinds_have_classic_groups_and_cannot_filter_them()
         admin(brokers).list_groups(kinds=["classic"])
 
 
-def test_a_coordinator_that_loads_is_asked_again_and_one_that_refuses_is_not() -> None:
+def test_a_request_is_retried_while_the_coordinator_loads_and_not_when_it_refuses() -> None:
     brokers = one_of_each()
     brokers.passing_errors = [E.COORDINATOR_LOAD_IN_PROGRESS]
     assert len(admin(brokers).list_groups()) == 4
@@ -164,14 +164,14 @@ def test_a_streams_group_is_described_with_tasks_and_the_partitions_that_these_r
 
 
 @pytest.mark.parametrize("newest", [5, 6])
-def test_a_group_that_nobody_knows_is_not_found(newest: int) -> None:
+def test_an_unknown_group_is_not_found(newest: int) -> None:
     brokers = GroupBrokers()
     brokers.network.newest[DescribeGroupsRequest.api_key] = newest
     with pytest.raises(GroupNotFound, match="group 'g' not found"):
         admin(brokers).describe("g")
 
 
-def test_a_group_that_is_hidden_from_us_is_not_said_to_be_missing() -> None:
+def test_a_group_that_is_hidden_from_us_is_not_reported_as_missing() -> None:
     brokers = GroupBrokers({"g": Group()}, hidden={"g"})
     with pytest.raises(ClientError, match="'g' cannot be described: GROUP_AUTHORIZATION_FAILED"):
         admin(brokers).describe("g")
@@ -197,7 +197,7 @@ def test_progress_has_what_is_committed_and_what_is_owned() -> None:
     assert found.notes == []
 
 
-def test_ends_that_are_not_known_are_noted_and_the_others_told() -> None:
+def test_unknown_end_offsets_are_noted_and_the_others_reported() -> None:
     gone = TopicPartition("gone", 0)
     brokers = GroupBrokers({"g": Group(state="Empty", offsets={gone: 1, P0: 5, P1: 5})})
     brokers.has_topic("orders", (0, 9), (0, 9), leaders=[1, -1])
@@ -258,7 +258,7 @@ def idle(kind: str = "classic") -> GroupBrokers:
     ],
 )
 @pytest.mark.parametrize("kind", ["classic", "consumer", "share"])
-def test_a_reset_goes_where_it_is_asked_to_within_the_log(kind: str, target: ResetTarget, after: list[int]) -> None:
+def test_a_reset_goes_to_its_target_within_the_log(kind: str, target: ResetTarget, after: list[int]) -> None:
     brokers = idle(kind)
     brokers.times = {P0: {3: 900, 4: 1000, 5: 1100}, P1: {5: 900}}
     assert planned(brokers, target) == [(P0, 5, after[0]), (P1, 8, after[1])]
@@ -275,7 +275,7 @@ def test_a_reset_may_be_of_some_partitions_or_of_topics_without_offsets() -> Non
     assert planned(GroupBrokers({"g": Group(state="Empty")}), ToEarliest()) == []
 
 
-def test_what_cannot_be_reset_is_told() -> None:
+def test_what_cannot_be_reset_is_reported() -> None:
     with pytest.raises(NothingCommitted, match="orders-2: there is no committed offset to shift"):
         planned(idle(), ShiftBy(1), {"orders": [2]})
     with pytest.raises(UnknownTopic, match="partition 3 of topic 'orders' not found: it has 3"):

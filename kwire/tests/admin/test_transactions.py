@@ -30,7 +30,7 @@ def hanging(brokers: TxnBrokers, topic: str | None = None, partition: int | None
     return [(it.name, it.producer_id) for it in found.found]
 
 
-def test_what_no_coordinator_knows_hangs() -> None:
+def test_a_transaction_without_a_coordinator_s_entry_hangs() -> None:
     brokers = TxnBrokers()
     brokers.opens("orders", 0, 7, 100, last_timestamp=OLD_MS)
     brokers.opens("orders", 1, 8, 5, last_timestamp=OLD_MS, leader=2)
@@ -65,13 +65,13 @@ def test_what_another_producer_id_has_there_is_no_excuse() -> None:
     assert hanging(brokers) == [("orders-0", 7)]
 
 
-def test_an_id_that_is_forgotten_while_it_is_asked_for_hangs() -> None:
+def test_a_transaction_whose_id_is_forgotten_during_the_search_hangs() -> None:
     brokers = TxnBrokers(ids={"a": Coordinated(7, "Dead", [("orders", 0)], described=False)})
     brokers.opens("orders", 0, 7, 100, last_timestamp=0)
     assert hanging(brokers) == [("orders-0", 7)]
 
 
-def test_what_ended_while_coordinators_were_asked_does_not_hang() -> None:
+def test_a_transaction_that_ended_during_the_search_does_not_hang() -> None:
     brokers = TxnBrokers()
     brokers.opens("orders", 0, 7, 100, last_timestamp=0)
     brokers.opens("orders", 1, 7, 100, last_timestamp=0)
@@ -86,23 +86,23 @@ def test_one_topic_or_one_partition_may_be_looked_at() -> None:
             brokers.opens(topic, index, 7, 100, last_timestamp=0)
     assert hanging(brokers, "orders") == [("orders-0", 7), ("orders-1", 7)]
     assert hanging(brokers, "payments", 1) == [("payments-1", 7)]
-    for topic, partition, told in (("none", None, "no topic 'none'"), ("orders", 2, "no partition 2")):
-        with pytest.raises(ClientError, match=told):
+    for topic, partition, message in (("none", None, "no topic 'none'"), ("orders", 2, "no partition 2")):
+        with pytest.raises(ClientError, match=message):
             hanging(brokers, topic, partition)
 
 
-def test_partitions_are_asked_for_in_batches_from_their_leaders() -> None:
+def test_partitions_are_requested_in_batches_from_their_leaders() -> None:
     brokers = TxnBrokers()
     for index in range(MAX_BATCH + 1):
         brokers.opens("wide", index, 7, 1, last_timestamp=OLD_MS)
     brokers.opens("other", 0, 8, 1, last_timestamp=OLD_MS, leader=2)
     assert len(hanging(brokers)) == MAX_BATCH + 2
     first_look = brokers.requests(DescribeProducersRequest)[:3]
-    asked = [(node_id, sum(len(it.partition_indexes) for it in request.topics)) for node_id, request in first_look]
-    assert asked == [(1, MAX_BATCH), (1, 1), (2, 1)]
+    requested = [(node_id, sum(len(it.partition_indexes) for it in request.topics)) for node_id, request in first_look]
+    assert requested == [(1, MAX_BATCH), (1, 1), (2, 1)]
 
 
-def test_a_partition_that_cannot_be_looked_at_is_told_and_the_others_are() -> None:
+def test_a_partition_that_cannot_be_described_is_reported_and_the_others_are_searched() -> None:
     brokers = TxnBrokers(producer_errors={("orders", 1): E.NOT_LEADER_OR_FOLLOWER})
     brokers.opens("orders", 0, 7, 1, last_timestamp=0)
     brokers.opens("orders", 1, 7, 1, last_timestamp=0)
@@ -115,7 +115,7 @@ def test_a_partition_that_cannot_be_looked_at_is_told_and_the_others_are() -> No
     ]
 
 
-def test_a_coordinator_that_is_not_ready_is_asked_again() -> None:
+def test_a_request_to_a_coordinator_that_is_not_ready_is_retried() -> None:
     brokers = TxnBrokers(ids={"a": Coordinated(7)}, passing_errors=[E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR])
     assert admin(brokers).describe_transactions(["a"])["a"].producer_id == 7
     assert brokers.network.clock.slept_s == [0.02, 0.04]
@@ -130,7 +130,7 @@ def test_a_coordinator_that_stays_away_is_an_error() -> None:
     assert 28 < sum(brokers.network.clock.slept_s) <= 30
 
 
-def test_an_error_that_does_not_pass_is_told_at_once() -> None:
+def test_an_error_that_does_not_pass_is_reported_at_once() -> None:
     brokers = TxnBrokers(passing_errors=[E.CLUSTER_AUTHORIZATION_FAILED])
     with pytest.raises(ClientError, match="broker 1 does not list its transactions: CLUSTER_AUTHORIZATION_FAILED"):
         admin(brokers).list_transactions()
@@ -140,7 +140,7 @@ def test_an_error_that_does_not_pass_is_told_at_once() -> None:
         admin(brokers).list_transactions(states=["Sleeping"])
 
 
-def test_many_producers_are_asked_for_in_batches() -> None:
+def test_many_producers_are_requested_in_batches() -> None:
     brokers = TxnBrokers(nodes=[1])
     admin(brokers).list_transactions(producer_ids=range(MAX_BATCH + 1))
     assert [len(it.producer_id_filters) for _, it in brokers.requests(ListTransactionsRequest)] == [MAX_BATCH, 1]

@@ -69,13 +69,13 @@ def test_a_signal_stops_the_broker_cleanly(tmp_path: Path, number: signal.Signal
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
-def test_metadata_tells_the_address_that_was_dialled(tmp_path: Path) -> None:
+def test_metadata_has_the_address_that_was_dialled(tmp_path: Path) -> None:
     with serving("--data-dir", str(tmp_path)) as (_, address), RawClient(address) as client:
         broker = client.call(MetadataRequest(None), 9).brokers[0]
         assert f"{broker.host}:{broker.port}" == address
 
 
-def test_metadata_tells_the_advertised_address_where_one_is_configured(tmp_path: Path) -> None:
+def test_metadata_has_the_advertised_address_where_one_is_configured(tmp_path: Path) -> None:
     advertised = "advertised.listeners=PLAINTEXT://kafka.example:19092"
     with serving("--data-dir", str(tmp_path), "--set", advertised) as (_, address), RawClient(address) as client:
         broker = client.call(MetadataRequest(None), 9).brokers[0]
@@ -90,7 +90,7 @@ def test_a_second_broker_on_the_same_folder_is_refused_in_one_line(tmp_path: Pat
         assert "Traceback" not in refused.stderr
 
 
-def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     with serving("--data-dir", str(tmp_path / "one")) as (_, address):
         refused = run("serve", "--listen", address, "--data-dir", str(tmp_path / "two"))
         assert refused.returncode == 1
@@ -99,7 +99,7 @@ def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--set", "num.partitions=many"], "num.partitions"),
         (["--set", "nonsense"], "name=value"),
@@ -108,14 +108,14 @@ def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
         (["--config", "/nowhere/server.properties"], "does not exist"),
     ],
 )
-def test_a_mistake_on_the_command_line_is_told_without_a_traceback(arguments: list[str], told: str) -> None:
+def test_a_mistake_on_the_command_line_is_reported_without_a_traceback(arguments: list[str], message: str) -> None:
     refused = run("serve", *arguments)
     assert refused.returncode != 0
-    assert told in refused.stderr
+    assert message in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
-def test_a_folder_that_cannot_be_made_is_told_without_a_traceback(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     refused = run("serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "file" / "data"))
     assert refused.returncode == 1
@@ -198,7 +198,7 @@ def test_a_listener_beyond_loopback_is_warned_of_unless_it_has_authentication(
     assert (warning or "") in warned
 
 
-def test_a_keystore_that_cannot_be_read_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_keystore_that_cannot_be_read_is_reported_in_one_line(tmp_path: Path) -> None:
     nowhere = tmp_path / "server.p12"
     refused = run(
         *("serve", "--listen", "SSL://127.0.0.1:0", "--data-dir", str(tmp_path / "data")),
@@ -212,12 +212,12 @@ def test_a_keystore_that_cannot_be_read_is_told_in_one_line(tmp_path: Path) -> N
     assert "s3cret" not in refused.stderr
 
 
-def test_metrics_are_where_the_flag_says(tmp_path: Path) -> None:
+def test_metrics_are_served_at_the_address_of_the_flag(tmp_path: Path) -> None:
     with serving("--metrics-listen", "127.0.0.1:0", "--data-dir", str(tmp_path)) as (process, _):
         assert process.stderr is not None
-        said = process.stderr.readline()
-        url = re.search(r"metrics are at (\S+)$", said)
-        assert url is not None, said
+        line = process.stderr.readline()
+        url = re.search(r"metrics are at (\S+)$", line)
+        assert url is not None, line
         with urllib.request.urlopen(url[1], timeout=TIMEOUT_S) as answer:
             assert b"kafka_server_group_coordinator_metrics_group_count" in answer.read()
 

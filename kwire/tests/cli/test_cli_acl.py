@@ -109,9 +109,9 @@ class AclBrokers:
         return DeleteAclsResponse(filter_results=results)
 
     def config(self, _: int, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-        [asked] = request.resources
-        values = [DescribeConfigsResourceResult(it, self.configs.get(it)) for it in asked.configuration_keys or ()]
-        return DescribeConfigsResponse(results=[DescribeConfigsResult(0, None, 4, asked.resource_name, values)])
+        [resource] = request.resources
+        values = [DescribeConfigsResourceResult(it, self.configs.get(it)) for it in resource.configuration_keys or ()]
+        return DescribeConfigsResponse(results=[DescribeConfigsResult(0, None, 4, resource.resource_name, values)])
 
     def cluster(self) -> Cluster:
         return FakeBrokers(
@@ -166,7 +166,7 @@ def test_producer_and_consumer_stand_for_what_those_need(client: Client) -> None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--operation", "read", "--topic", "t"), "say for whom"),
         (("--allow", "a", "--operation", "read"), "say what for"),
@@ -176,8 +176,8 @@ def test_producer_and_consumer_stand_for_what_those_need(client: Client) -> None
         (("--allow", "a", "--operation", "jump", "--topic", "t"), "'jump' is not one of"),
     ],
 )
-def test_what_is_missing_or_wrong_is_told(client: Client, arguments: tuple[str, ...], told: str) -> None:
-    assert told in client("add", *arguments, code=2).output
+def test_what_is_missing_or_wrong_is_reported(client: Client, arguments: tuple[str, ...], message: str) -> None:
+    assert message in client("add", *arguments, code=2).output
     assert client.brokers.acls == []
 
 
@@ -246,11 +246,11 @@ def test_checks_as_people_see_them(client: Client, snapshot: Snapshot) -> None:
     snapshot("acl-check", client.transcript)
 
 
-def test_check_tells_whether_it_is_allowed_and_the_rule(client: Client) -> None:
+def test_check_prints_whether_it_is_allowed_and_the_rule(client: Client) -> None:
     some_acls(client)
-    told = client.json("check", "alice", "describe", "topic", "orders", "--host", "10.0.0.7")
-    check_all_keys("acl check", told)
-    assert told == [
+    rows = client.json("check", "alice", "describe", "topic", "orders", "--host", "10.0.0.7")
+    check_all_keys("acl check", rows)
+    assert rows == [
         {
             "principal": "User:alice",
             "host": "10.0.0.7",
@@ -271,11 +271,11 @@ def test_check_tells_whether_it_is_allowed_and_the_rule(client: Client) -> None:
     assert "its name is missing" in client("check", "alice", "read", "topic", code=2).output
 
 
-def test_a_cluster_that_allows_what_has_no_acl_is_asked_for_that(client: Client) -> None:
-    (told,) = client.json("check", "a", "read", "topic", "t", code=1)
+def test_check_reads_whether_the_cluster_allows_what_has_no_acl(client: Client) -> None:
+    (before,) = client.json("check", "a", "read", "topic", "t", code=1)
     client.brokers.configs = {"allow.everyone.if.no.acl.found": "true"}
-    (told_again,) = client.json("check", "a", "read", "topic", "t")
-    assert (told["reason"], told_again["reason"]) == ("NO_ACL", "NO_ACL")
+    (after,) = client.json("check", "a", "read", "topic", "t")
+    assert (before["reason"], after["reason"]) == ("NO_ACL", "NO_ACL")
 
 
 def test_refusals_are_one_line(client: Client) -> None:

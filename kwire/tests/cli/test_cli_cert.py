@@ -90,19 +90,19 @@ def test_the_settings_name_the_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--client", "a/../b"), "'a/../b' is not a name"),
         (("--client", ""), "'' is not a name"),
         (("--host", "two words"), "'two words' is not a host name"),
     ],
 )
-def test_what_is_no_name_is_refused(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
-    assert told in run("--out", str(tmp_path), *arguments, code=2).output
+def test_what_is_no_name_is_refused(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    assert message in run("--out", str(tmp_path), *arguments, code=2).output
     assert not list(tmp_path.iterdir())
 
 
-def test_a_broken_authority_and_a_folder_that_is_a_file_are_told(tmp_path: Path) -> None:
+def test_a_broken_authority_and_a_folder_that_is_a_file_are_reported(tmp_path: Path) -> None:
     (tmp_path / "ca-key.pem").write_text("nothing")
     assert "is not the key of an authority" in run("--out", str(tmp_path), code=1).output
     assert "cannot write to" in run("--out", str(tmp_path / "ca-key.pem" / "below"), code=1).output
@@ -150,21 +150,21 @@ def test_a_new_password_is_in_the_settings_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", [(), ("--admin", "other")])
-def test_settings_that_do_not_know_the_admin_are_not_kept_in_silence(tmp_path: Path, before: tuple[str, ...]) -> None:
+def test_settings_that_do_not_name_the_admin_are_not_kept_in_silence(tmp_path: Path, before: tuple[str, ...]) -> None:
     run("--out", str(tmp_path), *before)
-    told = run("--out", str(tmp_path), "--admin", "root", code=1).output
-    assert "user root is not among its super.users" in told
+    output = run("--out", str(tmp_path), "--admin", "root", code=1).output
+    assert "user root is not among its super.users" in output
     assert not (tmp_path / "root.password").exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--admin", "a;User:b"), "--admin 'a;User:b' is not a name"),
         (("--admin", "server"), "server.properties is another file"),
         (("--admin", "root", "--client", "alice"), "with --admin clients have no certificates"),
     ],
 )
-def test_an_admin_that_cannot_be_one_is_refused(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
-    assert told in run("--out", str(tmp_path), *arguments, code=2).output
+def test_an_admin_that_cannot_be_one_is_refused(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    assert message in run("--out", str(tmp_path), *arguments, code=2).output
     assert not list(tmp_path.iterdir())

@@ -97,23 +97,23 @@ def test_partitions_that_need_attention_are_named_and_the_exit_code_is_1(client:
     client.brokers.has("orders-1", [1, 3], [1])
     client.brokers.has("orders-2", [1, 2])
     client.brokers.has("well-0", [1, 2])
-    told = client.json("status", code=1)
-    assert [(it["rack"], it["state"]) for it in of_type("node", told)][2:] == [(None, "fenced")]
+    rows = client.json("status", code=1)
+    assert [(it["rack"], it["state"]) for it in of_type("node", rows)][2:] == [(None, "fenced")]
     names = ("partition", "leader_id", "offline", "under_replicated", "below_min_isr")
-    assert [[it[name] for name in names] for it in of_type("partition", told)] == [
+    assert [[it[name] for name in names] for it in of_type("partition", rows)] == [
         [0, None, True, False, False],
         [1, 1, False, True, True],
     ]
-    (asked,) = client.brokers.requests(DescribeConfigsRequest)
-    assert [it.resource_name for it in asked.resources] == ["orders"]
+    (request,) = client.brokers.requests(DescribeConfigsRequest)
+    assert [it.resource_name for it in request.resources] == ["orders"]
 
 
 def test_json_of_a_cluster_has_stable_names(client: Client) -> None:
     client.brokers.has("t-0", [1, 2], [1])
     client.brokers.moves("t-1", [1], [2])
-    told = client.json("status", code=1)
-    check_all_keys("cluster status", told)
-    assert told == [
+    rows = client.json("status", code=1)
+    check_all_keys("cluster status", rows)
+    assert rows == [
         {
             "type": "cluster",
             "cluster_id": "a-cluster",
@@ -192,22 +192,22 @@ def test_json_has_all_partitions_that_need_attention(client: Client) -> None:
     assert len(of_type("partition", client.json("status", code=1))) == 12
 
 
-def test_brokers_that_are_too_old_are_described_as_far_as_they_tell(client: Client) -> None:
+def test_brokers_that_are_too_old_are_described_as_far_as_possible(client: Client) -> None:
     client.brokers.nodes.remove(3)
     client.brokers.controller_id = 1
     client.brokers.has("t-0", [1, 3])
     for request in (DescribeQuorumRequest, ListPartitionReassignmentsRequest):
         client.brokers.does_not_serve(request)
     client.brokers.does_not_serve(DescribeClusterRequest, newest=1)
-    told = client.json("status")
-    (whole,) = of_type("cluster", told)
+    rows = client.json("status")
+    (whole,) = of_type("cluster", rows)
     assert (whole["controller_id"], whole["reassignments"]) == (1, None)
     assert [it.partition(": the broker")[0] for it in whole["notes"]] == [
         "reassignments are not known",
         "fenced brokers are listed only if they have replicas",
     ]
     names = ("node_id", "host", "state", "leads", "replicas", "controller")
-    assert [[it[name] for name in names] for it in of_type("node", told)] == [
+    assert [[it[name] for name in names] for it in of_type("node", rows)] == [
         [1, "node", "in_service", 1, 1, True],
         [2, "node", "in_service", 0, 0, False],
         [3, None, "missing", 0, 1, False],
@@ -223,11 +223,11 @@ def test_what_a_client_may_not_see_is_noted_and_the_rest_is_shown(client: Client
         ListPartitionReassignmentsRequest,
     ):
         client.brokers.refuses[request] = E.CLUSTER_AUTHORIZATION_FAILED
-    told = client.json("status", code=1)
-    (whole,) = of_type("cluster", told)
+    rows = client.json("status", code=1)
+    (whole,) = of_type("cluster", rows)
     assert [it.count("CLUSTER_AUTHORIZATION_FAILED") for it in whole["notes"]] == [1] * 4
     assert whole["controller_id"] is None
-    assert [it["under_replicated"] for it in of_type("partition", told)] == [True]
+    assert [it["under_replicated"] for it in of_type("partition", rows)] == [True]
 
 
 @pytest.mark.parametrize(("leader", "controller"), [(3000, 3000), (-1, None)])
@@ -255,9 +255,9 @@ def test_reassignments_are_listed_with_what_is_copied(client: Client) -> None:
     assert client.json("reassignments") == []
     client.brokers.moves("t-0", [1], [2, 3], n1=100 * MIB, n2=50 * MIB)
     client.brokers.moves("t-1", [1], [2], n2=5)
-    told = client.json("reassignments")
-    check_all_keys("cluster reassignments", told)
-    first, second = told
+    rows = client.json("reassignments")
+    check_all_keys("cluster reassignments", rows)
+    first, second = rows
     assert first == {
         "type": "reassignment",
         "topic": "t",
@@ -326,7 +326,7 @@ def test_bars_of_what_has_ended_go_and_a_line_stays(
 # move
 
 
-def test_a_partition_is_moved_after_its_consequences_are_told(client: Client) -> None:
+def test_a_partition_is_moved_after_the_consequences_are_shown(client: Client) -> None:
     client.brokers.has("t-0", [1, 2]).sizes = {1: 3 * MIB}
     refused = client("move", "t-0", "--to", "2,3,4", stdin="n\n", code=1)
     assert client.brokers.requests(AlterPartitionReassignmentsRequest) == []
@@ -347,21 +347,21 @@ def test_a_partition_is_moved_after_its_consequences_are_told(client: Client) ->
     assert len(client.brokers.requests(AlterPartitionReassignmentsRequest)) == 1
 
 
-def test_a_move_that_replaces_another_says_so(client: Client) -> None:
+def test_a_move_prints_that_it_replaces_another(client: Client) -> None:
     client.brokers.moves("t-0", [1], [2], n1=1023)
-    told = client("move", "t-0", "--to", "3", stdin="y\n").stdout
-    assert "Its reassignment to 2 is in progress, and ends." in told
-    assert "Broker 3 copies 1023 B from broker 1." in told
+    output = client("move", "t-0", "--to", "3", stdin="y\n").stdout
+    assert "Its reassignment to 2 is in progress, and ends." in output
+    assert "Broker 3 copies 1023 B from broker 1." in output
 
 
-def test_a_move_that_copies_nothing_says_so(client: Client) -> None:
+def test_a_move_prints_that_it_copies_nothing(client: Client) -> None:
     client.brokers.has("t-0", [1, 2])
-    told = client("move", "t-0", "--to", "2,1", stdin="n\n", code=1).stdout
-    assert "Nothing is copied." in told
-    assert "Its preferred leader becomes broker 2." in told
+    output = client("move", "t-0", "--to", "2,1", stdin="n\n", code=1).stdout
+    assert "Nothing is copied." in output
+    assert "Its preferred leader becomes broker 2." in output
 
 
-def test_a_move_without_a_leader_or_a_size_says_so(client: Client) -> None:
+def test_a_move_prints_that_the_leader_or_the_size_is_missing(client: Client) -> None:
     client.brokers.has("t-0", [1], leader=-1)
     assert "It has no leader: broker 2 cannot copy it" in client("move", "t-0", "--to", "2", stdin="n\n", code=1).stdout
     client.brokers.has("t-0", [1])
@@ -424,7 +424,7 @@ def test_a_move_is_limited_until_it_is_complete(client: Client) -> None:
     assert limits(client) == {"t": {"leader.replication.throttled.replicas": "7:1"}}
 
 
-def test_an_interrupted_watch_leaves_the_limit_and_says_how_to_remove_it(
+def test_an_interrupted_watch_leaves_the_limit_and_prints_how_to_remove_it(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(_cluster: Cluster, _only: object) -> None:
@@ -436,8 +436,8 @@ def test_an_interrupted_watch_leaves_the_limit_and_says_how_to_remove_it(
         result = client("move", "t-0", "--to", "2", "--yes", "--watch", "--throttle", "1", code=1)
     assert "the limit on t-0 stays. To remove it, repeat the command, or --cancel\n" in result.stderr
     assert limits(client).keys() == {"t", "1", "2"}
-    told = client("move", "t-0", "--cancel", "--yes").stdout
-    assert told == "cancelled the reassignment of t-0\nremoved the limit on t-0\n"
+    output = client("move", "t-0", "--cancel", "--yes").stdout
+    assert output == "cancelled the reassignment of t-0\nremoved the limit on t-0\n"
     assert limits(client) == {}
 
 
@@ -484,7 +484,7 @@ def test_a_move_is_cancelled(client: Client) -> None:
     assert again.stderr == "Error: the reassignment of t-0 cannot be cancelled: NO_REASSIGNMENT_IN_PROGRESS\n"
 
 
-def test_a_cluster_that_refuses_a_move_is_told_in_one_line(client: Client) -> None:
+def test_a_move_that_is_refused_is_reported_in_one_line(client: Client) -> None:
     client.brokers.has("t-0", [1])
     client.brokers.refuses[AlterPartitionReassignmentsRequest] = E.INVALID_REPLICA_ASSIGNMENT
     result = client("move", "t-0", "--to", "9", "--yes", code=1)
@@ -540,14 +540,14 @@ def test_preferred_leaders_are_elected_where_others_lead(client: Client) -> None
     assert [it.election_type for it in client.brokers.requests(ElectLeadersRequest)] == [0, 0]
 
 
-def test_an_unclean_election_is_for_partitions_without_a_leader_and_asks_first(client: Client) -> None:
+def test_an_unclean_election_is_for_partitions_without_a_leader_and_needs_confirmation(client: Client) -> None:
     assert client.json("elect", "--unclean") == []
     client.brokers.nodes.remove(3)
     client.brokers.has("t-0", [3, 1], [3], leader=-1)
     client.brokers.has("t-1", [2, 1], leader=1)
     client("elect", "--unclean", stdin="n\n", code=1)
-    asked = client("elect", "--unclean", "--json", stdin="n\n", code=1)
-    assert (asked.stdout, "without a leader: t-0.\n" in asked.stderr) == ("", True)
+    declined = client("elect", "--unclean", "--json", stdin="n\n", code=1)
+    assert (declined.stdout, "without a leader: t-0.\n" in declined.stderr) == ("", True)
     assert client.brokers.requests(ElectLeadersRequest) == []
     (elected,) = client.json("elect", "--unclean", "--yes")
     assert (elected["partition"], elected["leader_before"], elected["leader_id"]) == (0, None, 1)
@@ -555,14 +555,14 @@ def test_an_unclean_election_is_for_partitions_without_a_leader_and_asks_first(c
     assert (request.election_type, request.topic_partitions[0].partitions) == (1, [0])
 
 
-def test_a_broker_that_knows_no_unclean_elections_is_told(client: Client) -> None:
+def test_a_broker_without_unclean_elections_is_reported(client: Client) -> None:
     client.brokers.has("t-0", [1], leader=-1)
     client.brokers.does_not_serve(ElectLeadersRequest, newest=0)
     result = client("elect", "--unclean", "--yes", code=1)
     assert "does not serve ElectLeaders" in result.stderr
 
 
-def test_an_election_that_is_refused_is_told_in_one_line(client: Client) -> None:
+def test_an_election_that_is_refused_is_reported_in_one_line(client: Client) -> None:
     client.brokers.has("t-0", [1, 2], leader=2)
     client.brokers.refuses[ElectLeadersRequest] = E.CLUSTER_AUTHORIZATION_FAILED
     assert client("elect", code=1).stderr == "Error: no leader is elected: CLUSTER_AUTHORIZATION_FAILED\n"
@@ -572,7 +572,7 @@ def test_an_election_that_is_refused_is_told_in_one_line(client: Client) -> None
 # forget
 
 
-def test_a_broker_is_forgotten_after_it_is_told_what_that_means(client: Client) -> None:
+def test_a_broker_is_forgotten_after_the_consequences_are_shown(client: Client) -> None:
     client.brokers.fenced = [4]
     client.brokers.has("t-0", [1, 4], [1])
     refused = client("forget", "4", stdin="n\n", code=1)
@@ -594,8 +594,8 @@ def test_a_broker_that_alone_has_records_is_forgotten_only_by_force(client: Clie
     assert client.brokers.requests(UnregisterBrokerRequest) == []
     assert "no other broker has all records of t-0, t-1: start broker 4" in refused.stderr
     assert "--force" in refused.stderr
-    asked = client("forget", "4", "--force", stdin="n\n", code=1)
-    assert "they are lost with broker 4" in asked.stdout
+    declined = client("forget", "4", "--force", stdin="n\n", code=1)
+    assert "they are lost with broker 4" in declined.stdout
     client("forget", "4", "--force", "--yes")
     assert client.brokers.fenced == []
 
@@ -610,7 +610,7 @@ def test_a_broker_in_service_is_not_forgotten(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("move", "t-0"), "by --to, or --cancel"),
         (("move", "t-0", "--to", "1", "--cancel"), "by --to, or --cancel"),
@@ -627,12 +627,12 @@ def test_a_broker_in_service_is_not_forgotten(client: Client) -> None:
         (("elect", "--yes"), "--yes is for --unclean"),
     ],
 )
-def test_what_does_not_go_together_is_a_usage_error(client: Client, arguments: Sequence[str], told: str) -> None:
+def test_what_does_not_go_together_is_a_usage_error(client: Client, arguments: Sequence[str], message: str) -> None:
     result = client(*arguments, code=click.UsageError.exit_code)
-    assert told in result.stderr
+    assert message in result.stderr
 
 
-def test_a_cluster_that_is_not_there_is_told_in_one_line() -> None:
+def test_a_cluster_that_cannot_be_reached_is_reported_in_one_line() -> None:
     nobody = f"127.0.0.1:{free_port()}"
     for command in (
         ("status",),
@@ -648,8 +648,8 @@ def test_a_cluster_that_is_not_there_is_told_in_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "told"),
+    ("size", "text"),
     [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (5 << 29, "2.5 GiB"), (3 << 50, "3,072.0 TiB")],
 )
-def test_sizes_are_told_in_a_unit_that_suits_them(size: int, told: str) -> None:
-    assert size_text(size) == told
+def test_sizes_are_printed_in_a_unit_that_suits_them(size: int, text: str) -> None:
+    assert size_text(size) == text

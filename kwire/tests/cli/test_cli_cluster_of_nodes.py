@@ -78,9 +78,9 @@ def test_a_partition_is_moved_and_its_reassignment_is_shown_and_cancelled_where_
         create(cluster, "t", 1)
         eventually(lambda: cluster.leaders(1, "t") == [1], "it has a leader")
         produce(cluster, 1, "t")
-        asked = run(cluster, "move", "t-0", "--to", "3,1")
-        assert asked.returncode == 1
-        assert "Broker 3 copies 2.0 KiB from broker 1." in asked.stdout
+        unconfirmed = run(cluster, "move", "t-0", "--to", "3,1")
+        assert unconfirmed.returncode == 1
+        assert "Broker 3 copies 2.0 KiB from broker 1." in unconfirmed.stdout
         refused = run(cluster, "move", "t-0", "--to", "3,1", "--yes")
         assert (refused.returncode, "INVALID_REPLICA_ASSIGNMENT" in refused.stderr) == (1, True)
         assert len(refused.stderr.splitlines()) == 1

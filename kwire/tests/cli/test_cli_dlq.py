@@ -101,8 +101,8 @@ class Scene:
 
     def redrive(self, *arguments: str, code: int = 0) -> dict[tuple[str, str | None], int]:
         """Redrives, and returns the number of letters by result, and reason or topic."""
-        told = self.client.json("redrive", self.dlq, *arguments, code=code)
-        return {(it["result"], it["reason"] or it["to"]): it["letters"] for it in told}
+        rows = self.client.json("redrive", self.dlq, *arguments, code=code)
+        return {(it["result"], it["reason"] or it["to"]): it["letters"] for it in rows}
 
 
 @pytest.fixture(scope="module")
@@ -136,9 +136,9 @@ def some_letters(scene: Scene) -> None:
 
 def test_letters_are_counted_by_group_and_topic_of_origin(scene: Scene) -> None:
     some_letters(scene)
-    told = scene.client.json("list", "--topic", scene.dlq)
-    check_all_keys("dlq list", told)
-    assert told == [
+    rows = scene.client.json("list", "--topic", scene.dlq)
+    check_all_keys("dlq list", rows)
+    assert rows == [
         {
             "type": "topic",
             "topic": scene.dlq,
@@ -183,10 +183,10 @@ def test_topics_are_found_by_their_own_configuration_and_by_that_of_groups(scene
     join = ShareGroupHeartbeatRequest(group, "a member", 0, None, [scene.orders])
     coordinator = scene.cluster.connection(scene.cluster.coordinator(CoordinatorKind.GROUP, group))
     eventually(lambda: coordinator.call(join).error_code == ErrorCode.NONE, "the group is there")
-    told = {it["topic"]: it for it in of_type("topic", scene.client.json("list"))}
-    assert (told[scene.dlq]["exists"], told[scene.dlq]["group_ids"]) == (True, [])
-    assert (told[missing]["exists"], told[missing]["group_ids"]) == (False, [group])
-    assert scene.orders not in told
+    listed = {it["topic"]: it for it in of_type("topic", scene.client.json("list"))}
+    assert (listed[scene.dlq]["exists"], listed[scene.dlq]["group_ids"]) == (True, [])
+    assert (listed[missing]["exists"], listed[missing]["group_ids"]) == (False, [group])
+    assert scene.orders not in listed
     assert f"share group {group} names dead-letter topic {missing}, which does not exist" in scene.client.stderr
 
 
@@ -269,7 +269,7 @@ def test_letters_are_chosen_and_limited(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["show", "DLQ", "--offset", "1"], "--offset is one of a partition: name it with --partition"),
         (["show", "DLQ", "--since", "soon"], "--since 'soon' is no moment"),
@@ -279,12 +279,12 @@ def test_letters_are_chosen_and_limited(scene: Scene) -> None:
         (["redrive", "DLQ", "--all", "--rate", "0"], "0.0 is not in the range"),
     ],
 )
-def test_options_that_make_no_sense_are_told(scene: Scene, arguments: list[str], told: str) -> None:
-    assert told in scene.client(*(it.replace("DLQ", scene.dlq) for it in arguments), code=2).stderr
+def test_options_that_make_no_sense_are_rejected(scene: Scene, arguments: list[str], message: str) -> None:
+    assert message in scene.client(*(it.replace("DLQ", scene.dlq) for it in arguments), code=2).stderr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["show", "nope"], "Error: there is no topic 'nope'\n"),
         (["list", "--topic", "nope"], "Error: there is no topic 'nope'\n"),
@@ -298,9 +298,9 @@ def test_options_that_make_no_sense_are_told(scene: Scene, arguments: list[str],
         (["redrive", "DLQ", "--partition", "1", "--offset", "0"], "Error: offset 0 of DLQ-1 not found: it is empty\n"),
     ],
 )
-def test_what_is_not_there_is_told_in_a_line(scene: Scene, arguments: list[str], told: str) -> None:
+def test_what_does_not_exist_is_reported_in_one_line(scene: Scene, arguments: list[str], message: str) -> None:
     scene.letters(reference(scene.at(), 0))
-    assert scene.client(*(it.replace("DLQ", scene.dlq) for it in arguments), code=1).stderr == told.replace(
+    assert scene.client(*(it.replace("DLQ", scene.dlq) for it in arguments), code=1).stderr == message.replace(
         "DLQ", scene.dlq
     )
 
@@ -386,7 +386,7 @@ def test_records_go_to_another_topic_by_their_key(scene: Scene) -> None:
         assert [it.key for it in scene.read(TopicPartition(other, index))] == expected
 
 
-def test_a_letter_is_sent_once_unless_it_is_asked_for_again(scene: Scene) -> None:
+def test_a_letter_is_sent_once_unless_again_is_given(scene: Scene) -> None:
     scene.letters(*(copy(scene.at(), index, b"k", b"%d" % index) for index in range(5)))
     assert scene.redrive("--partition", "0", "--offset", "3") == {("sent", scene.orders): 1}
     assert scene.redrive("--origin-offset", "1") == {("sent", scene.orders): 1}
@@ -427,7 +427,7 @@ def test_a_dry_run_changes_nothing(scene: Scene) -> None:
     assert scene.redrive("--all", "--dry-run", code=1)["skipped", "sent by an earlier redrive"] == 1
 
 
-def test_letters_whose_record_is_gone_are_told(scene: Scene) -> None:
+def test_letters_whose_record_is_gone_are_reported(scene: Scene) -> None:
     scene.write(scene.at(), *(Record(timestamp=5, value=b"%d" % index) for index in range(4)))
     scene.letters(
         reference(scene.at(), 9),
@@ -437,7 +437,7 @@ def test_letters_whose_record_is_gone_are_told(scene: Scene) -> None:
         copy(scene.at(), 9, None, b"copied"),
         Record(value=b"no letter"),
     )
-    told = scene.redrive("--all", code=1)
+    counts = scene.redrive("--all", code=1)
     place = f"skipped: {scene.dlq}-0 offset"
     gone = "its record is gone"
     assert scene.client.stderr.splitlines() == [
@@ -446,7 +446,7 @@ def test_letters_whose_record_is_gone_are_told(scene: Scene) -> None:
         f"{place} 2, for record {scene.orders}-7 offset 0: {gone}: the topic does not have the partition",
         f"{place} 3, for record nope-0 offset 0: {gone}: the topic does not exist",
     ]
-    assert (told["sent", scene.orders], sum(told.values())) == (2, 6)
+    assert (counts["sent", scene.orders], sum(counts.values())) == (2, 6)
     assert scene.values(scene.at())[4:] == [b"2", b"copied"]
     assert scene.redrive("--partition", "0", "--offset", "5", code=1) == {
         ("failed", "no dead letter: it does not say from where it comes"): 1
@@ -469,11 +469,11 @@ def test_records_and_letters_that_were_deleted_are_passed_over(scene: Scene) -> 
     }
     at = TopicPartition(scene.dlq, 0)
     delete_before(scene, at, 1)
-    # A reader that began before them goes on behind them.
+    # A reader that began before the deleted records continues after them.
     assert [it.offset for it in read_span(scene.cluster, Span(at, 0, 4))] == [1, 2, 3]
 
 
-def test_a_broker_that_is_lost_in_the_midst_is_told_with_what_was_sent(
+def test_a_broker_that_is_lost_in_the_midst_is_reported_with_what_was_sent(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.letters(*(copy(scene.at(), index, b"k", b"%d" % index) for index in range(1_200)))
@@ -494,8 +494,8 @@ def test_a_broker_that_is_lost_in_the_midst_is_told_with_what_was_sent(
     monkeypatch.setattr(Reach, "cluster", connect)
     monkeypatch.setattr(cli_redriving, "counting_bar", bar)
     assert scene.redrive("--all", code=1) == {("sent", scene.orders): 1_000}
-    goes_on, error = scene.client.stderr.splitlines()
-    assert goes_on == "the same command goes on: what was sent is not sent again"
+    hint, error = scene.client.stderr.splitlines()
+    assert hint == "the same command goes on: what was sent is not sent again"
     assert "Connection reset by peer" in error
     monkeypatch.undo()
     assert scene.redrive("--all")["sent", scene.orders] == 200

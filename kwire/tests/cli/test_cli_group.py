@@ -108,8 +108,8 @@ def test_a_group_is_described_with_its_lag_and_with_members_that_own_nothing(cli
     members = [classic_member("m", ["orders"], {"orders": [0, 1]}), classic_member("idle", ["orders"], {})]
     client.brokers.groups["g"] = Group(members=members, offsets={P0: 5, P2: 1})
     client.brokers.has_topic("orders", (0, 9), (0, 9), (0, 9))
-    told = client.json("describe", "g")
-    assert told[0] == {
+    described = client.json("describe", "g")
+    assert described[0] == {
         "type": "group",
         "group_id": "g",
         "kind": "classic",
@@ -121,7 +121,7 @@ def test_a_group_is_described_with_its_lag_and_with_members_that_own_nothing(cli
         "coordinator_id": 1,
         "members": 2,
     }
-    assert told[1] == {
+    assert described[1] == {
         "type": "partition",
         "topic": "orders",
         "partition": 0,
@@ -130,10 +130,10 @@ def test_a_group_is_described_with_its_lag_and_with_members_that_own_nothing(cli
         "lag": 4,
         "member_ids": ["m"],
     }
-    partitions = of_type("partition", told)
+    partitions = of_type("partition", described)
     assert [(it["offset"], it["lag"], it["member_ids"]) for it in partitions[1:]] == [(None, None, ["m"]), (1, 8, [])]
-    assert [(it["member_id"], len(it["partitions"])) for it in of_type("member", told)] == [("idle", 0), ("m", 2)]
-    assert len(told) == 1 + 3 + 2
+    assert [(it["member_id"], len(it["partitions"])) for it in of_type("member", described)] == [("idle", 0), ("m", 2)]
+    assert len(described) == 1 + 3 + 2
 
 
 def test_a_share_groups_partition_may_have_several_owners(client: Client) -> None:
@@ -221,12 +221,12 @@ def test_a_topology_has_an_object_for_each_node(client: Client) -> None:
     ]
 
 
-def test_why_a_topology_is_not_shown_is_told(client: Client) -> None:
+def test_the_reason_for_a_missing_topology_is_printed(client: Client) -> None:
     client.brokers.groups["s"] = Group("streams")
     client.brokers.groups["g"] = Group("consumer")
-    told = client("describe", "s", "--topology", code=1).stderr
-    assert "the topology of group 's' is not described" in told
-    assert "group.streams.topology.description.plugin.class" in told
+    errors = client("describe", "s", "--topology", code=1).stderr
+    assert "the topology of group 's' is not described" in errors
+    assert "group.streams.topology.description.plugin.class" in errors
     assert "Group g is not a streams group." in client("describe", "g", "--topology", code=1).stderr
     client.brokers.network.newest[streams.StreamsGroupDescribeRequest.api_key] = 0
     assert "StreamsGroupDescribe" in client("describe", "s", "--topology", code=1).stderr
@@ -256,9 +256,9 @@ def test_members_as_people_see_them(client: Client, snapshot: Snapshot) -> None:
 
 def test_members_have_what_they_own_and_what_they_are_to_own(client: Client) -> None:
     client.brokers.groups["g"] = Group("consumer", members=[moving_member(), consumer_member("a", ["orders"], {})])
-    (first, told) = client.json("members", "g")
+    (first, second) = client.json("members", "g")
     assert (first["member_id"], first["target"]) == ("a", [])
-    assert told == {
+    assert second == {
         "type": "member",
         "member_id": "b",
         "instance_id": "till-1",
@@ -273,7 +273,7 @@ def test_members_have_what_they_own_and_what_they_are_to_own(client: Client) -> 
         "target": [{"topic": "clicks", "partition": 2}, {"topic": "orders", "partition": 0}],
     }
     streams_group(client)
-    check_all_keys("group members", [told, *client.json("members", "s")])
+    check_all_keys("group members", [second, *client.json("members", "s")])
     check_all_keys("group describe", [*client.json("describe", "g"), *client.json("describe", "s"), *topology(client)])
     client.brokers.groups["h"] = Group(state="Empty")
     assert client.json("members", "h") == []
@@ -330,7 +330,7 @@ def test_a_reset_is_done_only_with_execute(client: Client) -> None:
         (("--by-duration", "P9999D"), 2),
     ],
 )
-def test_a_reset_goes_where_its_option_says(client: Client, target: Sequence[str], after: int) -> None:
+def test_a_reset_sets_the_offset_that_its_option_names(client: Client, target: Sequence[str], after: int) -> None:
     idle(client)
     client.brokers.times[P0] = {2: 1, 6: NOW_MS - 100_000, 7: NOW_MS}
     (row,) = client.json("reset", "g", "--topic", "orders:0", *target, "--execute")
@@ -338,7 +338,7 @@ def test_a_reset_goes_where_its_option_says(client: Client, target: Sequence[str
     assert client.brokers.groups["g"].offsets[P0] == after
 
 
-def test_an_offset_outside_of_the_log_is_told(client: Client) -> None:
+def test_an_offset_outside_of_the_log_is_reported(client: Client) -> None:
     idle(client)
     result = client("reset", "g", "--topic", "orders:0", "--shift-by", "-9")
     assert result.stderr == "note: orders-0: -4 is not in the log, 2 is nearest\n"
@@ -356,7 +356,7 @@ def test_a_group_with_members_is_not_reset(client: Client) -> None:
     assert client.brokers.groups["g"].offsets == {P0: 5}
 
 
-def test_a_group_that_is_new_gets_its_offsets_and_one_without_any_is_told(client: Client) -> None:
+def test_a_group_that_is_new_gets_its_offsets_and_one_without_any_is_rejected(client: Client) -> None:
     client.brokers.has_topic("orders", (2, 10))
     result = client("reset", "new", "--topic", "orders", "--to-latest", "--execute")
     assert result.stderr == "note: group 'new' not found: --execute creates it\n"
@@ -381,9 +381,9 @@ def test_deletions_as_people_see_them(client: Client, snapshot: Snapshot) -> Non
 def test_groups_are_deleted_each_for_itself(client: Client) -> None:
     idle(client)
     client.brokers.groups["busy"] = Group(members=[classic_member("m", [], {})])
-    told = client.json("delete", "g", "busy", "none", "g", "--yes", code=1)
-    check_all_keys("group delete", told)
-    assert [(it["group_id"], it["deleted"], it["problem"]) for it in told] == [
+    rows = client.json("delete", "g", "busy", "none", "g", "--yes", code=1)
+    check_all_keys("group delete", rows)
+    assert [(it["group_id"], it["deleted"], it["problem"]) for it in rows] == [
         ("g", True, None),
         ("busy", False, "group 'busy' is not deleted: it has members (NON_EMPTY_GROUP)"),
         ("none", False, "group 'none' not found"),
@@ -397,8 +397,8 @@ def test_nothing_is_deleted_without_a_yes(client: Client) -> None:
     idle(client)
     for command in (("delete", "g"), ("delete-offsets", "g", "--topic", "orders")):
         client(*command, stdin="n\n", code=1)
-        asked = client(*command, "--json", stdin="n\n", code=1)
-        assert (asked.stdout, asked.stderr[:7]) == ("", "delete ")
+        declined = client(*command, "--json", stdin="n\n", code=1)
+        assert (declined.stdout, declined.stderr[:7]) == ("", "delete ")
     assert client.brokers.requests(DeleteGroupsRequest) + client.brokers.requests(OffsetDeleteRequest) == []
     client("delete-offsets", "g", "--topic", "orders:1", stdin="y\n")
     assert client.brokers.groups["g"].offsets == {P0: 5}
@@ -421,9 +421,9 @@ def test_offsets_are_deleted_by_topic_and_partition(client: Client) -> None:
     idle(client)
     client.brokers.groups["g"].offsets[TopicPartition("clicks", 0)] = 1
     client.brokers.subscribed = {"clicks"}
-    told = client.json("delete-offsets", "g", "--topic", "orders:1", "--topic", "clicks", "--yes", code=1)
-    check_all_keys("group delete-offsets", told)
-    assert [(it["topic"], it["partition"], it["deleted"], it["problem"]) for it in told] == [
+    rows = client.json("delete-offsets", "g", "--topic", "orders:1", "--topic", "clicks", "--yes", code=1)
+    check_all_keys("group delete-offsets", rows)
+    assert [(it["topic"], it["partition"], it["deleted"], it["problem"]) for it in rows] == [
         ("clicks", 0, False, "a member subscribes to the topic (GROUP_SUBSCRIBED_TO_TOPIC)"),
         ("orders", 1, True, None),
     ]
@@ -440,11 +440,11 @@ def test_offsets_are_deleted_by_topic_and_partition(client: Client) -> None:
     ]
 
 
-def test_offsets_that_are_not_there_are_told_and_nothing_is_deleted(client: Client) -> None:
+def test_missing_offsets_are_reported_and_nothing_is_deleted(client: Client) -> None:
     idle(client)
-    for topic, told in (("clicks", "none in clicks;"), ("orders:0,2", "none in orders:2;")):
+    for topic, missing in (("clicks", "none in clicks;"), ("orders:0,2", "none in orders:2;")):
         result = client("delete-offsets", "g", "--topic", topic, "--yes", code=1)
-        assert f"offset not found: group 'g' has {told} nothing was deleted" in result.stderr
+        assert f"offset not found: group 'g' has {missing} nothing was deleted" in result.stderr
     assert "group 'x' not found" in client("delete-offsets", "x", "--topic", "orders", "--yes", code=1).stderr
     assert len(client.brokers.groups["g"].offsets) == 2
 
@@ -452,8 +452,8 @@ def test_offsets_that_are_not_there_are_told_and_nothing_is_deleted(client: Clie
 def test_a_share_groups_offsets_are_deleted_by_whole_topics(client: Client) -> None:
     idle(client, "share")
     assert "by whole topics only" in client("delete-offsets", "g", "--topic", "orders:1", "--yes", code=1).stderr
-    (told,) = client.json("delete-offsets", "g", "--topic", "orders", "--yes")
-    assert (told["topic"], told["partition"], told["deleted"]) == ("orders", None, True)
+    (row,) = client.json("delete-offsets", "g", "--topic", "orders", "--yes")
+    assert (row["topic"], row["partition"], row["deleted"]) == ("orders", None, True)
     assert client.brokers.groups["g"].offsets == {}
 
 
@@ -461,7 +461,7 @@ def test_a_share_groups_offsets_are_deleted_by_whole_topics(client: Client) -> N
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("list", "--type", "modern"), "'modern' is not one of"),
         (("list", "--state", "Sleeping"), "'Sleeping' is not one of"),
@@ -478,8 +478,8 @@ def test_a_share_groups_offsets_are_deleted_by_whole_topics(client: Client) -> N
         (("delete",), "GROUP"),
     ],
 )
-def test_what_does_not_go_together_is_a_usage_error(client: Client, arguments: Sequence[str], told: str) -> None:
-    assert told in client(*arguments, code=click.UsageError.exit_code).stderr
+def test_what_does_not_go_together_is_a_usage_error(client: Client, arguments: Sequence[str], message: str) -> None:
+    assert message in client(*arguments, code=click.UsageError.exit_code).stderr
 
 
 @pytest.mark.parametrize(
@@ -509,7 +509,7 @@ def test_a_topic_may_be_named_again_with_more_partitions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_class", "arguments", "told"),
+    ("request_class", "arguments", "api"),
     [
         (ShareGroupDescribeRequest, ("describe", "g"), "ShareGroupDescribe"),
         (DescribeShareGroupOffsetsRequest, ("describe", "g"), "DescribeShareGroupOffsets"),
@@ -517,18 +517,18 @@ def test_a_topic_may_be_named_again_with_more_partitions() -> None:
         (DeleteShareGroupOffsetsRequest, ("delete-offsets", "g", "--topic", "orders", "--yes"), "DeleteShareGroup"),
     ],
 )
-def test_what_a_broker_does_not_serve_is_told_in_one_line(
-    client: Client, request_class: Any, arguments: Sequence[str], told: str
+def test_what_a_broker_does_not_serve_is_reported_in_one_line(
+    client: Client, request_class: Any, arguments: Sequence[str], api: str
 ) -> None:
     idle(client, "share")
     client.brokers.network.newest[request_class.api_key] = -1
     result = client(*arguments, code=1)
-    assert result.stderr.startswith(f"Error: the broker at node:1 does not serve {told}")
+    assert result.stderr.startswith(f"Error: the broker at node:1 does not serve {api}")
     assert result.stderr.count("\n") == 1
 
 
-def test_a_cluster_that_is_not_there_is_told_in_one_line() -> None:
+def test_a_cluster_that_cannot_be_reached_is_reported_in_one_line() -> None:
     nobody = f"127.0.0.1:{free_port()}"
     result = CliRunner().invoke(main, ["group", "list", "--bootstrap-server", nobody])
-    told = "--bootstrap-server names the broker to ask"
-    assert (result.exit_code, result.stderr) == (1, f"Error: cannot reach {nobody}: Connection refused. {told}\n")
+    hint = "--bootstrap-server names the broker to ask"
+    assert (result.exit_code, result.stderr) == (1, f"Error: cannot reach {nobody}: Connection refused. {hint}\n")

@@ -71,10 +71,13 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Client:
 
 
 def test_quotas_are_set_for_every_kind_of_entity(client: Client) -> None:
-    told = client("set", "--user", "alice", "--producer-byte-rate", "1048576", "--request-percentage", "12.5").stdout
-    assert told.splitlines() == ["user alice: producer_byte_rate is 1048576", "user alice: request_percentage is 12.5"]
-    told = client("set", "--user", "alice", "--default-client-id", "--consumer-byte-rate", "5e6").stdout
-    assert told == "client-id <default>, user alice: consumer_byte_rate is 5000000\n"
+    output = client("set", "--user", "alice", "--producer-byte-rate", "1048576", "--request-percentage", "12.5").stdout
+    assert output.splitlines() == [
+        "user alice: producer_byte_rate is 1048576",
+        "user alice: request_percentage is 12.5",
+    ]
+    output = client("set", "--user", "alice", "--default-client-id", "--consumer-byte-rate", "5e6").stdout
+    assert output == "client-id <default>, user alice: consumer_byte_rate is 5000000\n"
     client("set", "--default-user", "--controller-mutation-rate", "3")
     client("set", "--ip", "10.0.0.7", "--connection-creation-rate", "10")
     assert client.brokers.quotas == {
@@ -95,14 +98,14 @@ def test_lists_of_quotas_as_people_see_them(client: Client, snapshot: Snapshot) 
 def test_quotas_are_listed(client: Client) -> None:
     assert client.json("list") == []
     client.brokers.quotas = QUOTAS
-    told = client.json("list")
-    check_all_keys("quota list", told)
-    assert [tuple(it.values()) for it in told] == [
+    rows = client.json("list")
+    check_all_keys("quota list", rows)
+    assert [tuple(it.values()) for it in rows] == [
         ("<default>", "c\x1b", None, "consumer_byte_rate", 7),
         ("<default>", "c\x1b", None, "request_percentage", 50),
         ("alice", None, None, "producer_byte_rate", 1048576.5),
     ]
-    assert told[-1] == {
+    assert rows[-1] == {
         "user": "alice",
         "client_id": None,
         "ip": None,
@@ -114,15 +117,15 @@ def test_quotas_are_listed(client: Client) -> None:
 def test_some_or_all_quotas_of_an_entity_are_deleted(client: Client) -> None:
     values = {"producer_byte_rate": 1.0, "consumer_byte_rate": 2.0, "request_percentage": 3.0}
     client.brokers.quotas = {(("user", "a"),): values}
-    told = client("delete", "--user", "a", "--key", "producer_byte_rate").stdout
-    assert told == "user a: deleted producer_byte_rate\n"
+    output = client("delete", "--user", "a", "--key", "producer_byte_rate").stdout
+    assert output == "user a: deleted producer_byte_rate\n"
     assert client("delete", "--user", "a", "--key", "producer_byte_rate").stdout == "user a has no such quota\n"
     assert client("delete", "--user", "a").stdout == "user a: deleted consumer_byte_rate, request_percentage\n"
     assert client("delete", "--user", "b").stdout == "user b has no such quota\n"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("set", "--producer-byte-rate", "1"), "say for whom"),
         (("set", "--user", "a"), "say what: --producer-byte-rate"),
@@ -132,8 +135,8 @@ def test_some_or_all_quotas_of_an_entity_are_deleted(client: Client) -> None:
         (("delete", "--user", "a", "--key", "speed"), "'speed' is none of producer_byte_rate"),
     ],
 )
-def test_what_is_missing_or_wrong_is_told(client: Client, arguments: tuple[str, ...], told: str) -> None:
-    assert told in client(*arguments, code=2).output
+def test_what_is_missing_or_wrong_is_reported(client: Client, arguments: tuple[str, ...], message: str) -> None:
+    assert message in client(*arguments, code=2).output
 
 
 def test_a_refusal_is_one_line(client: Client) -> None:

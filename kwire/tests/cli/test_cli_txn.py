@@ -67,9 +67,9 @@ def test_hanging_transactions_are_listed_and_the_exit_code_is_1(client: Client) 
     assert client.json("list", "--hanging") == []
     client.brokers.opens("orders", 3, 7, 4711, last_timestamp=OLD_MS, producer_epoch=5, coordinator_epoch=-1)
     client("list", "--hanging", code=1)
-    told = client.json("list", "--hanging", code=1)
-    check_all_keys("txn list", [*client.json("list"), *told])
-    assert told == [
+    rows = client.json("list", "--hanging", code=1)
+    check_all_keys("txn list", [*client.json("list"), *rows])
+    assert rows == [
         {
             "type": "hanging",
             "topic": "orders",
@@ -103,9 +103,9 @@ def test_ids_as_people_see_them(client: Client, snapshot: Snapshot) -> None:
 
 def test_an_id_is_described(client: Client) -> None:
     client.brokers.ids["a"] = Coordinated(7, "Ongoing", [("orders", 1), ("orders", 0)], node_id=2)
-    told = client.json("describe", "a")
-    check_all_keys("txn describe", told)
-    assert told == [
+    described = client.json("describe", "a")
+    check_all_keys("txn describe", described)
+    assert described == [
         {
             "type": "transaction",
             "transactional_id": "a",
@@ -164,7 +164,7 @@ def test_what_its_coordinator_will_end_is_aborted_only_by_force(client: Client) 
     assert len(client.brokers.markers()) == 1
 
 
-def test_a_transaction_that_is_not_open_is_told_with_those_that_are(client: Client) -> None:
+def test_a_transaction_that_is_not_open_is_reported_with_those_that_are(client: Client) -> None:
     client.brokers.opens("orders", 0, 7, 100)
     client.brokers.opens("orders", 0, 8, -1)
     for which in (("--start-offset", "99"), ("--producer-id", "8")):
@@ -175,7 +175,7 @@ def test_a_transaction_that_is_not_open_is_told_with_those_that_are(client: Clie
         )
 
 
-def test_a_leader_that_refuses_is_told(client: Client) -> None:
+def test_a_leader_that_refuses_is_reported(client: Client) -> None:
     client.brokers.opens("orders", 0, 7, 100)
     client.brokers.marker_error = E.INVALID_PRODUCER_EPOCH
     result = client(*HANGING, "--producer-id", "7", "--yes", code=1)
@@ -185,7 +185,7 @@ def test_a_leader_that_refuses_is_told(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (HANGING, "--start-offset or by --producer-id"),
         ((*HANGING, "--start-offset", "1", "--producer-id", "2"), "--start-offset or by --producer-id"),
@@ -195,12 +195,12 @@ def test_a_leader_that_refuses_is_told(client: Client) -> None:
         (("list", "--state", "Sleeping"), "no state 'Sleeping', only Empty, Ongoing"),
     ],
 )
-def test_what_does_not_go_together_is_a_usage_error(client: Client, arguments: Sequence[str], told: str) -> None:
+def test_what_does_not_go_together_is_a_usage_error(client: Client, arguments: Sequence[str], message: str) -> None:
     result = client(*arguments, code=click.UsageError.exit_code)
-    assert told in result.stderr
+    assert message in result.stderr
 
 
-def test_an_open_transaction_is_known_by_where_it_began_or_by_its_producer() -> None:
+def test_an_open_transaction_is_identified_by_where_it_began_or_by_its_producer() -> None:
     it = OpenTransaction("t", 0, 1, 7, 0, 0, 100, 0)
     assert commands.Which("t", 0, 100, None).matches(it)
     assert commands.Which("t", 0, None, 7).matches(it)
@@ -208,12 +208,12 @@ def test_an_open_transaction_is_known_by_where_it_began_or_by_its_producer() -> 
     assert not commands.Which("t", 0, None, 100).matches(it)
 
 
-def test_a_cluster_that_is_not_there_is_told_in_one_line() -> None:
+def test_a_cluster_that_cannot_be_reached_is_reported_in_one_line() -> None:
     nobody = f"127.0.0.1:{free_port()}"
     result = CliRunner().invoke(main, ["txn", "list", "--bootstrap-server", nobody])
     assert result.exit_code == 1
-    told = "--bootstrap-server names the broker to ask"
-    assert result.stderr == f"Error: cannot reach {nobody}: Connection refused. {told}\n"
+    hint = "--bootstrap-server names the broker to ask"
+    assert result.stderr == f"Error: cannot reach {nobody}: Connection refused. {hint}\n"
 
 
 def test_an_address_that_is_none_is_a_usage_error() -> None:
@@ -222,7 +222,7 @@ def test_an_address_that_is_none_is_a_usage_error() -> None:
     assert "--bootstrap-server 'there' is not HOST:PORT, such as 127.0.0.1:9092" in result.stderr
 
 
-def test_what_the_cluster_does_not_do_is_told_in_one_line(client: Client) -> None:
+def test_a_partition_that_does_not_exist_is_reported_in_one_line(client: Client) -> None:
     client.brokers.opens("t", 0, 7, 100)
     result = client("abort", "--topic", "t", "--partition", "1", "--start-offset", "1", "--yes", code=1)
     assert result.stderr == "Error: topic 't' has no partition 1, but 1 of them, from 0\n"

@@ -78,9 +78,9 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Client:
 
 
 def test_a_user_gets_a_password_for_both_mechanisms_and_it_is_not_shown(client: Client) -> None:
-    told = client("add", "alice", stdin="se cret\n")
-    assert told.stdout == "user 'alice' can log in with SCRAM-SHA-256 and SCRAM-SHA-512\n"
-    assert "se cret" not in told.output
+    result = client("add", "alice", stdin="se cret\n")
+    assert result.stdout == "user 'alice' can log in with SCRAM-SHA-256 and SCRAM-SHA-512\n"
+    assert "se cret" not in result.output
     for name in BOTH:
         mechanism = SCRAM_MECHANISMS[name]
         salt, salted = client.brokers.passwords["alice", mechanism.number]
@@ -105,9 +105,9 @@ def test_lists_of_users_as_people_see_them(client: Client, snapshot: Snapshot) -
 def test_users_are_listed_with_each_mechanism(client: Client) -> None:
     assert client.json("list") == []
     client.brokers.users = {"b": {1: 4096, 2: 4096}, "a": {1: 5000}}
-    told = client.json("list")
-    check_all_keys("user list", told)
-    assert told == [
+    rows = client.json("list")
+    check_all_keys("user list", rows)
+    assert rows == [
         {"user": "a", "mechanism": "SCRAM-SHA-256", "iterations": 5000},
         {"user": "b", "mechanism": "SCRAM-SHA-256", "iterations": 4096},
         {"user": "b", "mechanism": "SCRAM-SHA-512", "iterations": 4096},
@@ -117,8 +117,8 @@ def test_users_are_listed_with_each_mechanism(client: Client) -> None:
 def test_a_user_is_deleted_after_a_question(client: Client) -> None:
     client.brokers.users = {"alice": {1: 4096, 2: 4096}}
     assert client("delete", "alice", stdin="n\n", code=1).stdout == ""
-    told = client("delete", "alice", "--mechanism", "SCRAM-SHA-256", "--yes").stdout
-    assert told == "deleted: alice, SCRAM-SHA-256\n"
+    output = client("delete", "alice", "--mechanism", "SCRAM-SHA-256", "--yes").stdout
+    assert output == "deleted: alice, SCRAM-SHA-256\n"
     again = client("delete", "alice", "--mechanism", "SCRAM-SHA-256", "--yes").stdout
     assert again == "user 'alice' has no password for SCRAM-SHA-256\n"
     client("delete", "alice", stdin="y\n")
@@ -128,11 +128,11 @@ def test_a_user_is_deleted_after_a_question(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "stdin", "told"),
+    ("name", "stdin", "message"),
     [("alice", "", "the password is empty"), ("", "x", "has no name"), ("alice", "x" * 1025, "longer than 1024")],
 )
-def test_a_missing_name_or_password_is_told(client: Client, name: str, stdin: str, told: str) -> None:
-    assert told in client("add", name, stdin=stdin, code=2).output
+def test_a_missing_name_or_password_is_reported(client: Client, name: str, stdin: str, message: str) -> None:
+    assert message in client("add", name, stdin=stdin, code=2).output
 
 
 def test_a_refusal_is_one_line(client: Client) -> None:

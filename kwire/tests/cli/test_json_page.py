@@ -32,7 +32,7 @@ def test_each_command_with_json_is_shown_once_as_people_see_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("objects", "told"),
+    ("objects", "message"),
     [
         ([USER | {"age": 7}], "prints {'age'}"),
         ([USER, {"user": "alice", "mechanism": "SCRAM-SHA-256"}], "does not print {'iterations'}"),
@@ -40,10 +40,10 @@ def test_each_command_with_json_is_shown_once_as_people_see_it() -> None:
         ([USER | {"groups": [{"name": "g"}]}], "prints {'groups'}"),
     ],
 )
-def test_an_object_with_other_keys_is_found(objects: list[Any], told: str) -> None:
+def test_an_object_with_other_keys_is_found(objects: list[Any], message: str) -> None:
     with pytest.raises(AssertionError) as found:
         check_keys("user list", objects)
-    assert told in str(found.value)
+    assert message in str(found.value)
 
 
 def test_an_object_in_a_list_has_its_keys_too() -> None:

@@ -176,7 +176,7 @@ def test_a_repair_of_one_file_is_refused(data: Path) -> None:
     assert str(data / "orders-0") in result.stderr
 
 
-def test_a_repair_needs_somebody_to_ask_or_yes(data: Path) -> None:
+def test_a_repair_needs_a_terminal_or_yes(data: Path) -> None:
     (data / "orders-0" / LOG).with_suffix(".index").unlink()
     result = kwire("log", "repair", data)
     assert result.exit_code == 2
@@ -191,25 +191,25 @@ def test_a_repair_needs_somebody_to_ask_or_yes(data: Path) -> None:
 
 
 @pytest.mark.parametrize(("answer", "code", "done"), [("n", 1, False), ("y", 0, True)])
-def test_on_a_terminal_a_repair_asks_first(data: Path, answer: str, code: int, done: bool) -> None:
+def test_on_a_terminal_a_repair_needs_confirmation(data: Path, answer: str, code: int, done: bool) -> None:
     index = (data / "orders-0" / LOG).with_suffix(".index")
     index.unlink()
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "kwire", "log", "repair", str(data)]
     process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)
-    said = b""
+    output = b""
     try:
-        while b"[y/N]" not in said:
-            assert select([master], [], [], 30)[0], said
-            said += os.read(master, 65536)
+        while b"[y/N]" not in output:
+            assert select([master], [], [], 30)[0], output
+            output += os.read(master, 65536)
         os.write(master, answer.encode() + b"\n")
         while select([master], [], [], 30)[0]:
             try:
-                said += os.read(master, 65536)
+                output += os.read(master, 65536)
             except OSError:  # nobody has the other end open
                 break
-        assert process.wait(30) == code, said
+        assert process.wait(30) == code, output
     finally:
         process.kill()
         process.wait()
@@ -259,7 +259,7 @@ def test_a_lone_copy_of_a_partition_needs_no_lock(data: Path, tmp_path: Path) ->
     assert [path.name for path in alone.iterdir()] == ["orders-0"]
 
 
-def test_a_disk_that_refuses_is_told_without_a_traceback(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_refuses_is_reported_without_a_traceback(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from kwire_storage.disk.files import RealDisk
 
     (data / "orders-0" / LOG).with_suffix(".index").unlink()

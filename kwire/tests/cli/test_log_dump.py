@@ -261,7 +261,7 @@ def test_the_folder_of_a_running_broker_can_be_dumped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda path: path / "nowhere", "does not exist"),
         (lambda path: path, "neither a log dir nor a partition's folder"),
@@ -269,12 +269,12 @@ def test_the_folder_of_a_running_broker_can_be_dumped(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("command", ["dump", "check", "repair"])
-def test_what_is_no_folder_of_logs_is_told_so(tmp_path: Path, make: object, told: str, command: str) -> None:
+def test_what_is_no_folder_of_logs_is_rejected(tmp_path: Path, make: object, message: str, command: str) -> None:
     (tmp_path / "photo.png").write_bytes(b"")
     assert callable(make)
     result = kwire("log", command, make(tmp_path))
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert message in result.stderr
 
 
 def test_a_reader_that_goes_away_ends_the_dump_quietly(made_data: Path) -> None:

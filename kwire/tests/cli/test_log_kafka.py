@@ -135,7 +135,7 @@ def test_kafkas_tool_sees_the_same_batches_and_records(whose: str, kafka: Apache
         "is_transactional is_control delete_horizon_ms position timestamp_type max_timestamp_ms size_bytes codec crc"
     )
     fields = names.split()
-    told = [
+    batches = [
         (
             *(str(row[field]).lower() if isinstance(row[field], bool) else str(row[field]) for field in fields),
             str(row["problem"] is None).lower(),
@@ -151,8 +151,8 @@ def test_kafkas_tool_sees_the_same_batches_and_records(whose: str, kafka: Apache
         )
         for found in batch.findall(theirs)
     ]
-    assert told == expected
-    assert len(told) > 50
+    assert batches == expected
+    assert len(batches) > 50
     record = re.compile(
         r"^\| offset: (\d+) (?:CreateTime|LogAppendTime): (-?\d+) keySize: (-?\d+) valueSize: (-?\d+)", re.MULTILINE
     )
@@ -196,11 +196,11 @@ def test_kafka_serves_what_was_repaired_and_its_tool_is_content(kafka: ApacheKaf
         assert kwire("log", "repair", kafka.data_dir, "--yes", "--drop-corrupt-ranges").exit_code == 0
         assert kwire("log", "check", kafka.data_dir, "--no-notes").exit_code == 0
         files = [path for suffix in (".index", ".timeindex") for path in sorted(folder.glob(f"*{suffix}"))]
-        said = dump_log_segments(files, "--index-sanity-check")
-        assert said.count("passed sanity check.") + said.count(" is empty.") == len(files)
-        said = dump_log_segments([*files, *sorted(folder.glob("*.snapshot"))])
+        output = dump_log_segments(files, "--index-sanity-check")
+        assert output.count("passed sanity check.") + output.count(" is empty.") == len(files)
+        output = dump_log_segments([*files, *sorted(folder.glob("*.snapshot"))])
         for word in ("mismatch", "Mismatch", "Exception", "out of order", "not found", "don't exist", "Found"):
-            assert word not in said
+            assert word not in output
         assert "isvalid: false" not in dump_log_segments(sorted(folder.glob("*.log")), "--deep-iteration")
         assert any(path.name.startswith("kwire-repair-") for path in folder.iterdir()), "Kafka starts beside the copies"
         kafka.start()

@@ -15,7 +15,7 @@ def formatted(message: str, *arguments: object, exc_info: bool = False) -> str:
     return LineFormatter().format(record)
 
 
-def test_a_line_tells_when_how_bad_and_what() -> None:
+def test_a_line_has_its_time_severity_and_message() -> None:
     assert formatted("closing %s", "it")[19:] == " WARNING closing it"
 
 

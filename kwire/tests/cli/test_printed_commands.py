@@ -121,7 +121,7 @@ def test_what_the_pipelines_page_has_in_fences_is_run_with_the_tour() -> None:
         assert block.text in run, f"docs/tour.md has not got the block at line {block.line} of docs/pipeline.md"
 
 
-def test_jars_that_are_printed_are_those_that_jobs_ask_for() -> None:
+def test_jars_that_are_printed_are_those_that_jobs_require() -> None:
     for page in ("tour.md", "pipeline.md"):
         text = (REPOSITORY / "docs" / page).read_text(encoding="utf-8")
         assert set(PACKAGES) == set(re.findall(r"\b[a-z]+(?:\.\w+)+:[\w.-]+:\d[\w.]*\d", text))

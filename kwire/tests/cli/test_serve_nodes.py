@@ -91,13 +91,13 @@ def test_nodes_are_one_cluster_and_one_that_was_killed_is_started_again(tmp_path
 
 
 @pytest.mark.more
-def test_nodes_have_one_copy_of_each_internal_topic_by_default_and_say_so(tmp_path: Path) -> None:
+def test_nodes_have_and_report_one_copy_of_each_internal_topic_by_default(tmp_path: Path) -> None:
     with serving(tmp_path, "--nodes", "2", "--set", "transaction.state.log.replication.factor=2") as nodes:
         eventually(lambda: nodes.in_service() == [1, 2], "both are in service")
-        asked = DescribeConfigsResource(ConfigResourceType.BROKER, "1", list(internal_replication_factors(1)))
+        resource = DescribeConfigsResource(ConfigResourceType.BROKER, "1", list(internal_replication_factors(1)))
         share_partition = SharePartitionKey("group", b"t" * 16, 0).text
         with RawClient(nodes.addresses[0]) as client:
-            entries = client.call(DescribeConfigsRequest([asked]), 4).results[0].configs
+            entries = client.call(DescribeConfigsRequest([resource]), 4).results[0].configs
             share = FindCoordinatorRequest(key_type=2, coordinator_keys=[share_partition])
             assert client.call(share, 6).coordinators[0].error_code == 0
     assert {it.name: (it.value, it.config_source) for it in entries} == {
@@ -123,7 +123,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_node_that_cannot_start_ends_all_and_says_why(tmp_path: Path) -> None:
+def test_a_node_that_cannot_start_ends_all_and_its_error_is_printed(tmp_path: Path) -> None:
     (tmp_path / "node-2").touch()  # where its folder is to be
     done = run(tmp_path, "--nodes", "2", "--data-dir", str(tmp_path))
     assert done.returncode == 1

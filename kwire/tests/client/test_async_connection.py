@@ -89,7 +89,7 @@ def test_several_requests_are_on_their_way_at_once_in_the_order_of_the_calls(bro
     assert numbers_seen(brokers) == [5, 3, 8]
 
 
-def test_the_version_is_within_what_is_asked_for(brokers: FakeBrokers) -> None:
+def test_the_version_is_within_the_requested_range(brokers: FakeBrokers) -> None:
     brokers.newest[HeartbeatRequest.api_key] = 3
 
     async def scenario(scene: AsyncScene) -> None:
@@ -305,7 +305,7 @@ def test_cancelled_requests_that_are_never_answered_end_the_connection_in_time(b
     assert len(brokers.requests(ListGroupsRequest)) == 1  # the others waited for its answer
 
 
-def test_a_broker_that_hangs_up_is_told_to_all(brokers: FakeBrokers) -> None:
+def test_a_broker_that_hangs_up_is_reported_to_all_callers(brokers: FakeBrokers) -> None:
     pattern = "node:1 did not answer Heartbeat: it closed the connection"
 
     async def scenario(scene: AsyncScene) -> None:
@@ -320,7 +320,7 @@ def test_a_broker_that_hangs_up_is_told_to_all(brokers: FakeBrokers) -> None:
     with_brokers(brokers, scenario)
 
 
-def test_closing_tells_those_who_wait(brokers: FakeBrokers) -> None:
+def test_closing_fails_the_calls_that_wait(brokers: FakeBrokers) -> None:
     fail = partial(fails, beat, kind=ConnectionFailed, pattern="the connection to node:1 is closed")
 
     async def scenario(scene: AsyncScene) -> None:
@@ -490,7 +490,7 @@ def test_large_answers_arrive_whole() -> None:
     with_server(scenario)
 
 
-def test_a_server_that_stops_is_told() -> None:
+def test_a_server_that_stops_is_reported() -> None:
     async def scenario(server: ServerInTrio) -> None:
         connection = await open_to(server)
         server.stop()

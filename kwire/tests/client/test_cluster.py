@@ -78,7 +78,7 @@ def served(*ranges: tuple[int, int, int]) -> bytes:
     return reply(ApiVersionsResponse(api_keys=[ApiVersion(*it) for it in ranges]), NEWEST, FIRST)
 
 
-def test_topics_and_brokers_are_asked_for() -> None:
+def test_the_metadata_contains_topics_and_brokers() -> None:
     with Broker() as broker, Cluster(broker.address, timeout_s=TIMEOUT_S) as cluster:
         assert cluster.node_ids() == [1]
         created = cluster.call(CreateTopicsRequest([CreatableTopic(name, 2, 1) for name in "ab"], 1000), node_id=1)
@@ -87,7 +87,7 @@ def test_topics_and_brokers_are_asked_for() -> None:
         assert [it.name for it in cluster.metadata(["b"]).topics] == ["b"]
 
 
-def test_asking_for_a_topic_does_not_create_it() -> None:
+def test_requesting_a_topic_does_not_create_it() -> None:
     with Broker() as broker, Cluster(broker.address, timeout_s=TIMEOUT_S) as cluster:
         assert cluster.metadata(["none"]).topics[0].error_code
         assert cluster.metadata(None).topics == []
@@ -112,7 +112,7 @@ def test_the_newest_version_that_both_know_is_spoken() -> None:
 
 
 @pytest.mark.parametrize("ranges", [(), ((3, 0, 3),), ((3, 99, 100),)], ids=["not served", "too old", "too new"])
-def test_a_broker_that_does_not_serve_what_is_needed_is_told(ranges: tuple[tuple[int, int, int], ...]) -> None:
+def test_a_broker_that_does_not_serve_what_is_needed_is_reported(ranges: tuple[tuple[int, int, int], ...]) -> None:
     with (
         peer(served(*ranges), hold=True) as address,
         Cluster(address, timeout_s=TIMEOUT_S) as cluster,
@@ -121,7 +121,7 @@ def test_a_broker_that_does_not_serve_what_is_needed_is_told(ranges: tuple[tuple
         cluster.metadata(None)
 
 
-def test_a_broker_that_is_not_in_the_cluster_is_told() -> None:
+def test_a_broker_that_is_not_in_the_cluster_is_reported() -> None:
     with (
         Broker() as broker,
         Cluster(broker.address, timeout_s=TIMEOUT_S) as cluster,
@@ -131,7 +131,7 @@ def test_a_broker_that_is_not_in_the_cluster_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", "no Kafka broker in plain text", id="a web server"),
         pytest.param((MAX_REPLY_BYTES + 1).to_bytes(4, "big"), f"a reply of {MAX_REPLY_BYTES + 1} bytes", id="huge"),
@@ -142,19 +142,19 @@ def test_a_broker_that_is_not_in_the_cluster_is_told() -> None:
         pytest.param(b"", "closed the connection", id="no reply"),
     ],
 )
-def test_what_is_no_answer_is_told_in_one_line(answer: bytes, told: str) -> None:
-    with peer(answer) as address, pytest.raises(ClientError, match=told) as error:
+def test_what_is_no_answer_is_reported_in_one_line(answer: bytes, message: str) -> None:
+    with peer(answer) as address, pytest.raises(ClientError, match=message) as error:
         Cluster(address, timeout_s=TIMEOUT_S)
     assert address in error.value.message
     assert "\n" not in error.value.message
 
 
-def test_a_peer_that_says_nothing_is_not_waited_for_for_ever() -> None:
+def test_a_peer_that_sends_nothing_is_not_waited_for_for_ever() -> None:
     with peer(b"", hold=True) as address, pytest.raises(ClientError, match="did not answer ApiVersions: it timed"):
         Cluster(address, timeout_s=0.05)
 
 
-def test_an_error_of_the_metadata_is_told() -> None:
+def test_an_error_of_the_metadata_is_reported() -> None:
     refused = reply(MetadataResponse(error_code=31), 13, FIRST + 1, tags=b"\0")
     with (
         peer(served((3, 0, 13)), refused) as address,
@@ -218,13 +218,13 @@ def test_a_broker_that_moved_is_found_again() -> None:
         brokers.down = {2}
         with pytest.raises(ConnectionFailed, match="cannot reach node:2"):
             cluster.connection(2)
-        asked = len(brokers.requests(MetadataRequest))
+        request_count = len(brokers.requests(MetadataRequest))
         brokers.down = set()
         cluster.connection(2)
-        assert len(brokers.requests(MetadataRequest)) == asked + 1
+        assert len(brokers.requests(MetadataRequest)) == request_count + 1
 
 
-def test_another_broker_tells_the_metadata_when_one_is_gone() -> None:
+def test_another_broker_returns_the_metadata_when_one_is_gone() -> None:
     brokers = FakeBrokers({"t": [2]})
     with brokers.cluster() as cluster:
         cluster.metadata(None)
@@ -246,7 +246,7 @@ def request_metadata(connection: BrokerConnection) -> str:
     return connection.name
 
 
-def test_a_coordinator_that_is_not_there_yet_is_asked_for_again_and_then_kept() -> None:
+def test_a_coordinator_that_is_not_available_yet_is_looked_up_again_and_then_kept() -> None:
     brokers = FakeBrokers()
     brokers.answers[FindCoordinatorRequest] = in_sequence(found(15), found(14), found(0, 2))
     with brokers.cluster() as cluster:
@@ -269,7 +269,7 @@ def test_a_coordinator_that_is_none_any_more_is_looked_up_again() -> None:
         assert cluster.call_coordinator(CoordinatorKind.GROUP, "g", call) == "node:2"
 
 
-def test_what_does_not_pass_is_not_asked_again() -> None:
+def test_a_request_whose_error_does_not_pass_is_not_sent_again() -> None:
     brokers = FakeBrokers()
     brokers.answers[FindCoordinatorRequest] = in_sequence(found(30))
     with (
@@ -280,7 +280,7 @@ def test_what_does_not_pass_is_not_asked_again() -> None:
     assert brokers.clock.slept_s == []
 
 
-def test_what_does_not_pass_in_time_is_told() -> None:
+def test_an_error_that_does_not_pass_in_time_is_reported() -> None:
     brokers = FakeBrokers()
     brokers.answers[FindCoordinatorRequest] = in_sequence(found(15))
     with (

@@ -99,8 +99,8 @@ def test_exactly_what_is_committed_is_visible(history: list[tuple[int, str, int]
     starts = [at for at, _ in partition.batches] or [0]
     start = data.draw(st.sampled_from(starts))
     records, aborted = fetch(partition, start)
-    told = data.draw(st.permutations(aborted))
-    found = [header.base_offset for _, header, is_visible in visible_batches(records, told) if is_visible]
+    reordered = data.draw(st.permutations(aborted))
+    found = [header.base_offset for _, header, is_visible in visible_batches(records, reordered) if is_visible]
     assert found == sorted(at for at in partition.seen if start <= at < partition.last_stable_offset)
 
 
@@ -129,11 +129,11 @@ def test_what_is_in_no_transaction_is_visible_whoever_wrote_it() -> None:
     assert [seen for _, _, seen in visible_batches(batch, [(1, 0)])] == [True]
 
 
-def test_aborted_transactions_may_be_told_in_any_order() -> None:
+def test_aborted_transactions_may_be_listed_in_any_order() -> None:
     partition = Partition()
     for producer in (1, 2):
         partition.write(producer, 1)
         partition.end(producer, commit=False)
     records, aborted = fetch(partition, 0)
-    for told in (aborted, aborted[::-1]):
-        assert not any(is_visible for _, _, is_visible in visible_batches(records, told))
+    for reordered in (aborted, aborted[::-1]):
+        assert not any(is_visible for _, _, is_visible in visible_batches(records, reordered))

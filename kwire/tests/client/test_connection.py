@@ -28,7 +28,7 @@ def brokers() -> FakeBrokers:
     return FakeBrokers(answers={HeartbeatRequest: generation_as_error})
 
 
-def test_replies_may_be_asked_for_in_any_order(brokers: FakeBrokers) -> None:
+def test_replies_may_be_received_in_any_order(brokers: FakeBrokers) -> None:
     with connected(brokers) as connection:
         tickets = [connection.send(HeartbeatRequest("g", number)) for number in range(5)]
         assert [connection.receive(tickets[at]).error_code for at in (3, 0, 4, 1, 2)] == [3, 0, 4, 1, 2]
@@ -60,7 +60,7 @@ def test_large_requests_go_out_in_pieces(brokers: FakeBrokers) -> None:
     assert [bytes(it.records) for it in request.topic_data[0].partition_data] == batches
 
 
-def test_the_version_is_within_what_is_asked_for(brokers: FakeBrokers) -> None:
+def test_the_version_is_within_the_requested_range(brokers: FakeBrokers) -> None:
     brokers.newest[HeartbeatRequest.api_key] = 3
     with connected(brokers) as connection:
         connection.call(HeartbeatRequest("g"))
@@ -94,7 +94,7 @@ def test_an_answer_that_trickles_in_is_waited_for_no_longer_than_any(brokers: Fa
         assert brokers.clock.now_s == 5
 
 
-def test_a_broker_that_hangs_up_is_told(brokers: FakeBrokers) -> None:
+def test_a_broker_that_hangs_up_is_reported(brokers: FakeBrokers) -> None:
     with connected(brokers) as connection:
         ticket = connection.send(HeartbeatRequest("g"))
         brokers.down = {1}
@@ -111,7 +111,7 @@ def test_a_reply_that_is_none_closes_the_connection(brokers: FakeBrokers) -> Non
         assert connection.is_closed
 
 
-def test_a_closed_connection_says_so(brokers: FakeBrokers) -> None:
+def test_a_call_on_a_closed_connection_fails(brokers: FakeBrokers) -> None:
     connection = connected(brokers)
     connection.close()
     with pytest.raises(ConnectionFailed, match="the connection to node:1 is closed"):

@@ -51,7 +51,7 @@ def brokers() -> FakeBrokers:
     st.integers(1, 4),
     st.data(),
 )
-def test_exactly_what_is_asked_for_comes(
+def test_exactly_the_requested_records_are_returned(
     sizes: Sequence[tuple[int, int, int]], batch_count: int, data: st.DataObject
 ) -> None:
     base = 0
@@ -76,8 +76,8 @@ def test_the_next_fetch_is_on_its_way_while_an_answer_is_read(brokers: FakeBroke
     with brokers.cluster() as cluster, PartitionReader(cluster, T0, 0, 15) as reader:
         seen = [(it.header.base_offset, len(brokers.requests(FetchRequest))) for it in reader.batches()]
     assert seen == [(0, 2), (3, 2), (6, 3), (9, 3), (12, 3)]
-    asked = [request.topics[0].partitions[0].fetch_offset for request in brokers.requests(FetchRequest)]
-    assert asked == [0, 6, 12]
+    requested = [request.topics[0].partitions[0].fetch_offset for request in brokers.requests(FetchRequest)]
+    assert requested == [0, 6, 12]
 
 
 def test_nothing_is_fetched_behind_the_end(brokers: FakeBrokers) -> None:
@@ -91,7 +91,7 @@ def test_nothing_is_fetched_behind_the_end(brokers: FakeBrokers) -> None:
         assert len(brokers.requests(FetchRequest)) == 1
 
 
-def test_what_was_asked_for_is_told_to_the_broker(brokers: FakeBrokers) -> None:
+def test_the_options_of_a_reader_are_sent_to_the_broker(brokers: FakeBrokers) -> None:
     Log(brokers, [batch(0)])
     with (
         brokers.cluster() as cluster,
@@ -106,7 +106,7 @@ def test_what_was_asked_for_is_told_to_the_broker(brokers: FakeBrokers) -> None:
     assert (topic.topic_id, topic.partitions[0].partition_max_bytes) == (b"t".ljust(16), 77)
 
 
-def test_a_broker_without_topic_ids_is_asked_by_name(brokers: FakeBrokers) -> None:
+def test_a_broker_without_topic_ids_receives_the_topic_name(brokers: FakeBrokers) -> None:
     brokers.newest[FetchRequest.api_key] = 11
     Log(brokers, [batch(0)])
     with brokers.cluster() as cluster, PartitionReader(cluster, T0, 0, 3) as reader:
@@ -144,11 +144,11 @@ def test_a_leader_that_moves_is_followed(brokers: FakeBrokers) -> None:
 
 def test_what_has_come_is_given_out_though_the_next_fetch_fails(brokers: FakeBrokers) -> None:
     log = Log(brokers, [batch(0), batch(3)], batch_count=1)
-    asked: list[int] = []
+    calls: list[int] = []
 
     def hang_up_at_the_second(node_id: int, request: Any) -> FetchResponse:
-        asked.append(node_id)
-        if len(asked) == 2:
+        calls.append(node_id)
+        if len(calls) == 2:
             raise ConnectionResetError(104, "Connection reset by peer")
         return log.fetch(node_id, request)
 
@@ -160,14 +160,14 @@ def test_what_has_come_is_given_out_though_the_next_fetch_fails(brokers: FakeBro
         assert offsets(reader) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_batch_before_what_was_asked_for_is_passed_over(brokers: FakeBrokers) -> None:
+def test_a_batch_before_the_requested_offset_is_passed_over(brokers: FakeBrokers) -> None:
     log = Log(brokers, [batch(0), batch(3)])
     brokers.answers[FetchRequest] = lambda _, request: log.answer(request.topics[0], 0, b"".join(log.batches))
     with brokers.cluster() as cluster, PartitionReader(cluster, T0, 3, 6) as reader:
         assert [it.header.base_offset for it in reader.batches()] == [3]
 
 
-def test_a_leader_that_stays_away_is_told(brokers: FakeBrokers) -> None:
+def test_a_leader_that_stays_away_is_reported(brokers: FakeBrokers) -> None:
     log = Log(brokers, [batch(0)])
     log.leads = lambda node_id: False
     with brokers.cluster() as cluster, PartitionReader(cluster, T0, 0, 3) as reader:
@@ -179,7 +179,7 @@ def test_a_leader_that_stays_away_is_told(brokers: FakeBrokers) -> None:
             offsets(reader)
 
 
-def test_an_error_that_does_not_pass_is_told_at_once(brokers: FakeBrokers) -> None:
+def test_an_error_that_does_not_pass_is_reported_at_once(brokers: FakeBrokers) -> None:
     Log(brokers, [batch(0)], codes=[29])
     with brokers.cluster() as cluster, PartitionReader(cluster, T0, 0, 3) as reader:
         with pytest.raises(Refused, match="TOPIC_AUTHORIZATION_FAILED"):
@@ -198,14 +198,14 @@ def test_an_offset_that_is_not_there_names_the_range(brokers: FakeBrokers, start
         assert brokers.clock.slept_s == []
 
 
-def test_an_offset_that_a_new_leader_does_not_know_yet_is_asked_for_again(brokers: FakeBrokers) -> None:
+def test_an_offset_that_a_new_leader_does_not_have_yet_is_requested_again(brokers: FakeBrokers) -> None:
     Log(brokers, [batch(0)], codes=[1, 1])
     with brokers.cluster() as cluster, PartitionReader(cluster, T0, 0, 3) as reader:
         assert offsets(reader) == [0, 1, 2]
         assert len(brokers.clock.slept_s) == 2
 
 
-def test_an_end_that_is_never_written_is_told(brokers: FakeBrokers) -> None:
+def test_an_end_that_is_never_written_is_reported(brokers: FakeBrokers) -> None:
     Log(brokers, [batch(0)])
     with brokers.cluster(timeout_s=10) as cluster, PartitionReader(cluster, T0, 0, 5) as reader:
         seen: list[int] = []
@@ -230,7 +230,7 @@ def test_what_is_written_while_it_is_waited_for_comes(brokers: FakeBrokers) -> N
         assert offsets(reader) == list(range(6))
 
 
-def test_corrupt_records_are_told_after_those_before_them(brokers: FakeBrokers) -> None:
+def test_corrupt_records_are_reported_after_those_before_them(brokers: FakeBrokers) -> None:
     spoilt = bytearray(batch(3))
     spoilt[-1] ^= 1
     Log(brokers, [batch(0), bytes(spoilt)], batch_count=1)

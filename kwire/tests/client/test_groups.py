@@ -45,7 +45,7 @@ def brokers() -> FakeBrokers:
     return FakeBrokers({"t": [1]})
 
 
-def test_a_coordinator_that_loads_or_moves_is_asked_again(brokers: FakeBrokers) -> None:
+def test_a_request_to_a_coordinator_that_loads_or_moves_is_retried(brokers: FakeBrokers) -> None:
     brokers.answers[OffsetCommitRequest] = in_sequence(taken(14), taken(16), taken(15), taken(0))
     with brokers.cluster() as cluster:
         commit_offsets(cluster, "g", {T0: CommittedOffset(7, "m", 2)})
@@ -57,7 +57,7 @@ def test_a_coordinator_that_loads_or_moves_is_asked_again(brokers: FakeBrokers) 
 
 
 @pytest.mark.parametrize("code", [22, 25, 27])
-def test_a_group_with_members_says_so(brokers: FakeBrokers, code: int) -> None:
+def test_a_commit_to_a_group_with_members_is_refused_with_the_reason(brokers: FakeBrokers, code: int) -> None:
     brokers.answers[OffsetCommitRequest] = in_sequence(taken(code))
     with (
         brokers.cluster() as cluster,
@@ -76,14 +76,14 @@ def test_a_topic_that_only_the_coordinator_does_not_know_is_waited_for(brokers: 
             commit_offsets(cluster, "g", {T0: 7})
 
 
-def test_nothing_to_commit_asks_nobody(brokers: FakeBrokers) -> None:
+def test_nothing_to_commit_sends_no_request(brokers: FakeBrokers) -> None:
     with brokers.cluster() as cluster:
         commit_offsets(cluster, "g", {})
     assert brokers.received == []
 
 
 @pytest.mark.parametrize("not_yet", [fetched(88), fetched(0, group_code=14), fetched(0, group_code=16)])
-def test_offsets_that_cannot_be_told_yet_are_asked_for_again(brokers: FakeBrokers, not_yet: Any) -> None:
+def test_offsets_that_are_not_available_yet_are_requested_again(brokers: FakeBrokers, not_yet: Any) -> None:
     brokers.answers[OffsetFetchRequest] = in_sequence(not_yet, fetched(0))
     with brokers.cluster() as cluster:
         assert fetch_offsets(cluster, "g", [T0], require_stable=True) == {T0: CommittedOffset(5, "m", 3)}
@@ -93,14 +93,14 @@ def test_offsets_that_cannot_be_told_yet_are_asked_for_again(brokers: FakeBroker
     assert [it.partition_indexes for it in first.groups[0].topics] == [[0]]
 
 
-def test_all_offsets_of_a_group_are_asked_for_by_null(brokers: FakeBrokers) -> None:
+def test_all_offsets_of_a_group_are_requested_by_null(brokers: FakeBrokers) -> None:
     brokers.answers[OffsetFetchRequest] = in_sequence(fetched(0))
     with brokers.cluster() as cluster:
         assert fetch_offsets(cluster, "g") == {T0: CommittedOffset(5, "m", 3)}
     assert brokers.requests(OffsetFetchRequest)[0].groups[0].topics is None
 
 
-def test_what_may_not_be_told_is_refused(brokers: FakeBrokers) -> None:
+def test_offsets_that_may_not_be_fetched_are_refused(brokers: FakeBrokers) -> None:
     brokers.answers[OffsetFetchRequest] = in_sequence(fetched(0, group_code=30))
     with (
         brokers.cluster() as cluster,

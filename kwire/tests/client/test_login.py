@@ -28,15 +28,15 @@ class Counting:
 
     last: int = 2
     mechanism: str = "COUNTING"
-    said: int = 0
+    sent: int = 0
 
     def respond(self, challenge: bytes | None) -> bytes | None:
-        if challenge is not None and challenge != b"heard %d" % self.said:
+        if challenge is not None and challenge != b"heard %d" % self.sent:
             raise ValueError("the broker does not know the secret")
-        if self.said == self.last:
+        if self.sent == self.last:
             return None
-        self.said += 1
-        return b"%d" % self.said
+        self.sent += 1
+        return b"%d" % self.sent
 
 
 @attrs.define
@@ -107,7 +107,7 @@ def test_a_login_is_repeated_before_it_ends_and_not_earlier() -> None:
 
 
 @pytest.mark.parametrize(
-    ("door", "told"),
+    ("door", "reason"),
     [
         (Door(mechanisms=("PLAIN",)), "UNSUPPORTED_SASL_MECHANISM; the mechanisms of this listener are: PLAIN"),
         (
@@ -121,12 +121,12 @@ def test_a_login_is_repeated_before_it_ends_and_not_earlier() -> None:
         (Door(refusal=SaslAuthenticateResponse(auth_bytes=b"?")), "the broker does not know the secret"),
     ],
 )
-def test_who_is_not_let_in_is_told_why_and_the_connection_is_closed(door: Door, told: str) -> None:
-    with pytest.raises(LoginFailed, match=told):
+def test_a_refused_login_reports_the_reason_and_closes_the_connection(door: Door, reason: str) -> None:
+    with pytest.raises(LoginFailed, match=reason):
         connected(door.brokers())
 
     async def scenario(scene: AsyncScene) -> None:
-        with pytest.raises(LoginFailed, match=told):
+        with pytest.raises(LoginFailed, match=reason):
             await opened(scene)
         await trio.testing.wait_all_tasks_blocked()
         with pytest.raises(trio.ClosedResourceError):  # the broker has seen the end, and closed its side
@@ -142,7 +142,7 @@ def test_a_cluster_tries_no_other_broker_with_what_the_first_one_refused() -> No
     assert brokers.connected == [1]
 
 
-def test_a_broker_that_goes_on_asking_is_left() -> None:
+def test_a_broker_that_sends_endless_challenges_is_left() -> None:
     class Endless(Counting):
         def respond(self, challenge: bytes | None) -> bytes | None:
             return b"more"

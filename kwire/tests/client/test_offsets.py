@@ -27,18 +27,18 @@ def leaders_answer(brokers: FakeBrokers, *, moved: int | None = None) -> None:
     brokers.answers[ListOffsetsRequest] = answer
 
 
-def test_each_leader_is_asked_once_for_all_of_its_partitions() -> None:
+def test_each_leader_receives_one_request_for_all_of_its_partitions() -> None:
     brokers = FakeBrokers({"t": [1, 2, 1]})
     leaders_answer(brokers)
     with brokers.cluster() as cluster:
         assert list_offsets(cluster, "t", EARLIEST) == {0: 0, 1: 10, 2: 20}
         assert list_offsets(cluster, "t", LATEST, partitions=[2]) == {2: 20}
-    asked = brokers.requests(ListOffsetsRequest)
-    assert [[it.partition_index for it in request.topics[0].partitions] for request in asked] == [[0, 2], [1], [2]]
-    assert [request.topics[0].partitions[0].timestamp for request in asked] == [-2, -2, -1]
+    requests = brokers.requests(ListOffsetsRequest)
+    assert [[it.partition_index for it in request.topics[0].partitions] for request in requests] == [[0, 2], [1], [2]]
+    assert [request.topics[0].partitions[0].timestamp for request in requests] == [-2, -2, -1]
 
 
-def test_only_what_moved_is_asked_for_again() -> None:
+def test_only_partitions_that_moved_are_requested_again() -> None:
     brokers = FakeBrokers({"t": [1, 2, 1]})
     leaders_answer(brokers)
     with brokers.cluster() as cluster:
@@ -51,7 +51,7 @@ def test_only_what_moved_is_asked_for_again() -> None:
     assert len(brokers.requests(MetadataRequest)) == 2
 
 
-def test_a_leader_that_died_is_asked_again_where_it_went() -> None:
+def test_partitions_of_a_leader_that_died_are_requested_from_the_next_one() -> None:
     brokers = FakeBrokers({"t": [1, 2]})
     leaders_answer(brokers)
     with brokers.cluster() as cluster:
@@ -71,7 +71,7 @@ def test_a_partition_without_so_young_a_record_is_left_out() -> None:
         assert list_offsets(cluster, "t", 1_700_000_000_000) == {1: 5}
 
 
-def test_what_does_not_pass_is_told_though_another_would_pass() -> None:
+def test_an_error_that_does_not_pass_is_reported_though_another_would_pass() -> None:
     brokers = FakeBrokers({"t": [1, 1]})
     brokers.answers[ListOffsetsRequest] = lambda _, request: response_of(
         request, lambda index: (29 if index else 6, -1)
@@ -94,7 +94,7 @@ def test_a_topic_that_went_away_is_unknown() -> None:
         list_offsets(cluster, "t", LATEST)
 
 
-def test_a_broker_that_knows_no_isolation_level_is_not_asked_for_one() -> None:
+def test_a_broker_without_isolation_levels_does_not_receive_one() -> None:
     brokers = FakeBrokers({"t": [1]}, newest={ListOffsetsRequest.api_key: 1})
     leaders_answer(brokers)
     with brokers.cluster() as cluster:

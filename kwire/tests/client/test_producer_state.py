@@ -41,7 +41,7 @@ def test_zero_follows_the_last_sequence() -> None:
     assert [state.take_sequence(A, 1) for _ in range(3)] == [SEQUENCES - 2, SEQUENCES - 1, 0]
 
 
-def test_sequences_begin_anew_with_an_epoch_or_an_id_only() -> None:
+def test_sequences_restart_with_an_epoch_or_an_id_only() -> None:
     state = transactional()
     state.take_sequence(A, 5)
     state.committing()
@@ -56,7 +56,7 @@ def test_sequences_begin_anew_with_an_epoch_or_an_id_only() -> None:
         assert (state.producer_id, state.producer_epoch) == producer
 
 
-def test_what_the_coordinator_knows_ends_with_the_transaction() -> None:
+def test_what_the_coordinator_has_registered_ends_with_the_transaction() -> None:
     state = transactional()
     state.take_sequence(A, 1)
     state.partitions.add(A)
@@ -68,7 +68,7 @@ def test_what_the_coordinator_knows_ends_with_the_transaction() -> None:
     assert (state.partitions, state.groups, state.phase) == (set(), set(), Phase.READY)
 
 
-def test_a_producer_without_transactions_goes_on_under_another_id() -> None:
+def test_a_producer_without_transactions_continues_under_another_id() -> None:
     state = idempotent()
     state.take_sequence(A, 5)
     state.failed()
@@ -90,7 +90,7 @@ def test_a_producer_without_transactions_goes_on_under_another_id() -> None:
         (Phase.FENCED, "another producer has its transactional id, or its transaction took too long"),
     ],
 )
-def test_what_does_not_go_says_why(phase: Phase, reason: str) -> None:
+def test_a_write_in_the_wrong_phase_is_rejected_with_the_reason(phase: Phase, reason: str) -> None:
     state = ProducerState("id", phase=phase)
     with pytest.raises(WrongPhase, match=f"producer 'id' cannot write: {reason}"):
         state.take_sequence(A, 1)

@@ -232,7 +232,7 @@ def test_a_batch_that_the_leader_has_had_for_long_counts_as_written() -> None:
 def test_only_what_was_not_written_is_sent_again() -> None:
     brokers, written = scene()
     producer = Producer(brokers.cluster())
-    written.troubles[ProduceRequest] = [NOT_LEADER]  # the first of two leaders that are asked
+    written.troubles[ProduceRequest] = [NOT_LEADER]  # from the first of two leaders
     assert producer.produce({A: records(b"1"), B: records(b"2")}) == {A: 0, B: 0}
     assert brokers.receivers_of(ProduceRequest) == [1, 2, 1]
 
@@ -258,7 +258,7 @@ def test_what_fails_makes_another_producer_of_it() -> None:
     assert [(it.producer_id, it.base_sequence) for it in written.headers(A)] == [(101, 0), (102, 0)]
 
 
-def test_what_does_not_pass_in_time_is_told() -> None:
+def test_an_error_that_does_not_pass_in_time_is_reported() -> None:
     brokers, written = scene()
     producer = Producer(brokers.cluster(timeout_s=3))
     written.troubles[ProduceRequest] = [NOT_LEADER] * 1000
@@ -267,7 +267,7 @@ def test_what_does_not_pass_in_time_is_told() -> None:
     assert brokers.clock.now_s <= 3
 
 
-def test_an_unknown_topic_is_told_at_once() -> None:
+def test_an_unknown_topic_is_reported_at_once() -> None:
     brokers, _ = scene()
     producer = Producer(brokers.cluster())
     with pytest.raises(UnknownTopic, match="there is no topic 'u'"):
@@ -275,7 +275,7 @@ def test_an_unknown_topic_is_told_at_once() -> None:
     assert brokers.clock.slept_s == []
 
 
-def test_an_answer_that_says_nothing_of_a_batch_is_no_answer() -> None:
+def test_an_answer_that_does_not_contain_a_batch_is_no_answer() -> None:
     brokers, _ = scene()
     brokers.answers[ProduceRequest] = lambda _, request: ProduceResponse()
     with pytest.raises(Refused, match="the producer was told nothing of t-0"):
@@ -304,7 +304,7 @@ def test_records_are_split_in_order_and_within_the_size(values: list[bytes], bat
 # In transactions
 
 
-def test_a_transaction_of_version_2_asks_for_nothing_but_what_it_writes() -> None:
+def test_a_transaction_of_version_2_sends_nothing_but_its_writes() -> None:
     brokers, written = scene()
     producer = transactional(brokers)
     with producer.transaction():
@@ -317,7 +317,7 @@ def test_a_transaction_of_version_2_asks_for_nothing_but_what_it_writes() -> Non
         *["Produce", "EndTxn"],
     ]
     assert [brokers.versions[it] for it in (ProduceRequest, TxnOffsetCommitRequest, EndTxnRequest)] == [12, 5, 5]
-    # Each end gave a new epoch, in which sequences begin anew.
+    # Each end gave a new epoch, in which sequences restart.
     assert [(it.producer_epoch, it.base_sequence) for it in written.headers(A)] == [(0, 0), (1, 0)]
     assert all(it.is_transactional for it in written.headers(A))
     (offsets,) = brokers.requests(TxnOffsetCommitRequest)
@@ -326,7 +326,7 @@ def test_a_transaction_of_version_2_asks_for_nothing_but_what_it_writes() -> Non
     assert (it.committed_offset, it.committed_leader_epoch, it.committed_metadata) == (5, 2, "m")
 
 
-def test_a_transaction_before_version_2_tells_the_coordinator_first() -> None:
+def test_a_transaction_before_version_2_registers_at_the_coordinator_first() -> None:
     brokers, written = scene(version=1)
     producer = transactional(brokers)
     for _ in range(2):
@@ -339,14 +339,14 @@ def test_a_transaction_before_version_2_tells_the_coordinator_first() -> None:
     one = ["AddPartitionsToTxn", "Produce", "Produce", "AddPartitionsToTxn", "Produce", "Produce"]
     one += ["AddOffsetsToTxn", "TxnOffsetCommit", "TxnOffsetCommit", "EndTxn"]
     assert sent(brokers) == ["InitProducerId", *one, *one]
-    asked = [ProduceRequest, TxnOffsetCommitRequest, EndTxnRequest, AddPartitionsToTxnRequest]
-    assert [brokers.versions[it] for it in asked] == [11, 4, 4, 3]
+    kinds = [ProduceRequest, TxnOffsetCommitRequest, EndTxnRequest, AddPartitionsToTxnRequest]
+    assert [brokers.versions[it] for it in kinds] == [11, 4, 4, 3]
     assert [it.base_sequence for it in written.headers(A)] == list(range(6))
     assert {it.producer_epoch for it in written.headers(A)} == {0}
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_empty_transaction_asks_nobody(version: int) -> None:
+def test_an_empty_transaction_sends_no_request(version: int) -> None:
     brokers, _ = scene(version=version)
     producer = transactional(brokers)
     with producer.transaction():
@@ -385,7 +385,7 @@ def write_offsets_and_commit(producer: Producer) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("trouble", [CONCURRENT, LOADING, 15, 16, LOST])
-def test_coordinators_that_are_busy_or_move_are_asked_again(version: int, trouble: Trouble) -> None:
+def test_requests_to_coordinators_that_are_busy_or_move_are_retried(version: int, trouble: Trouble) -> None:
     brokers, written = scene(version=version)
     for kind in (
         InitProducerIdRequest,
@@ -482,7 +482,7 @@ def test_a_transaction_that_cannot_be_committed_is_aborted() -> None:
     assert producer.phase is Phase.READY
 
 
-def test_a_commit_that_nobody_answers_may_only_be_asked_for_again() -> None:
+def test_a_commit_that_nobody_answers_may_only_be_repeated() -> None:
     brokers, _ = scene()
     producer = transactional(brokers, timeout_s=5)
     begin_and_write(producer)
@@ -498,7 +498,7 @@ def test_a_commit_that_nobody_answers_may_only_be_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_abort_that_nobody_answers_may_be_asked_for_again(version: int) -> None:
+def test_an_abort_that_nobody_answers_may_be_repeated(version: int) -> None:
     brokers, _ = scene(version=version)
     producer = transactional(brokers, timeout_s=5)
     begin_and_write(producer)
@@ -510,7 +510,7 @@ def test_an_abort_that_nobody_answers_may_be_asked_for_again(version: int) -> No
     assert producer.phase is Phase.READY
 
 
-def test_a_producer_says_what_it_cannot_do() -> None:
+def test_a_producer_reports_what_it_cannot_do() -> None:
     brokers, _ = scene()
     producer = Producer(brokers.cluster(), transactional_id="id")
     for call in (producer.begin, lambda: producer.produce({A: records(b"1")})):

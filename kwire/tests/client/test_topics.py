@@ -39,7 +39,7 @@ def test_it_is_done_when_every_leader_answers() -> None:
     assert [(it.name, it.value) for it in topic.configs] == [("retention.ms", "5")]
 
 
-def test_only_what_is_not_created_is_asked_for_again() -> None:
+def test_only_topics_that_were_not_created_are_requested_again() -> None:
     brokers = FakeBrokers({"a": [1], "b": [1]})
     brokers.answers[CreateTopicsRequest] = in_sequence(created(a=0, b=41), created(b=0))
     brokers.answers[ListOffsetsRequest] = lambda _, request: response_of(request, lambda index: (0, 0))
@@ -51,7 +51,7 @@ def test_only_what_is_not_created_is_asked_for_again() -> None:
     ]
 
 
-def test_a_topic_that_exists_or_is_refused_is_told() -> None:
+def test_a_topic_that_exists_or_is_refused_is_reported() -> None:
     brokers = FakeBrokers()
     brokers.answers[CreateTopicsRequest] = in_sequence(created(t=36), created(t=40))
     with brokers.cluster() as cluster:
@@ -62,7 +62,7 @@ def test_a_topic_that_exists_or_is_refused_is_told() -> None:
     assert brokers.clock.slept_s == []
 
 
-def test_what_may_have_been_done_is_not_asked_for_twice() -> None:
+def test_a_creation_that_may_have_happened_is_not_requested_twice() -> None:
     brokers = FakeBrokers()
     brokers.answers[CreateTopicsRequest] = in_sequence(ConnectionResetError(104, "Connection reset by peer"))
     with brokers.cluster() as cluster, pytest.raises(ConnectionFailed, match="did not answer CreateTopics"):

@@ -44,7 +44,7 @@ def test_the_deadline_is_kept() -> None:
     assert clock.slept_s == [0.02, 0.04, 0.08, 0.16, 0.32]
 
 
-def test_the_system_s_clock_goes_on() -> None:
+def test_the_system_s_clock_advances() -> None:
     clock = SystemClock()
     before = clock.monotonic()
     clock.sleep(0.001)

@@ -65,8 +65,8 @@ def are_there(client: RawClient, index: int, expected: set[bytes]) -> bool:
 def reject_one_record(client: RawClient, topic_id: Uuid, index: int) -> None:
     batch = build_batch([Record(timestamp=1000, key=b"k", value=b"%d" % index)])
     data = TopicProduceData("t", partition_data=[PartitionProduceData(index, batch)])
-    (told,) = client.call(ProduceRequest(None, 1, 1000, [data]), 9).responses
-    assert told.partition_responses[0].error_code == 0
+    (produced,) = client.call(ProduceRequest(None, 1, 1000, [data]), 9).responses
+    assert produced.partition_responses[0].error_code == 0
     shared = SharedTopic(topic_id, [SharedPartition(index)])
     fetched = client.call(ShareFetchRequest("g", "m", 0, 10_000, 1, 1 << 20, 500, 500, 0, False, [shared]), 2)
     assert fetched.responses[0].partitions[0].acquired_records, fetched

@@ -59,9 +59,9 @@ def test_why_one_cannot_be_created_is_logged_once(caplog: pytest.LogCaptureFixtu
             with pytest.raises(KafkaError) as refused:
                 at_once(topic.ensure())
             assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    said = [it.getMessage() for it in caplog.records if it.levelno >= logging.WARNING]
-    assert [it.split()[0] for it in said] == ["__consumer_offsets", "__transaction_state", "__share_group_state"]
-    assert all("factor of 3 cannot be reached because only 2 broker(s) are registered" in it for it in said)
+    warnings = [it.getMessage() for it in caplog.records if it.levelno >= logging.WARNING]
+    assert [it.split()[0] for it in warnings] == ["__consumer_offsets", "__transaction_state", "__share_group_state"]
+    assert all("factor of 3 cannot be reached because only 2 broker(s) are registered" in it for it in warnings)
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -75,6 +75,6 @@ def test_each_has_coordinators_in_a_cluster_for_tests_and_as_many_replicas_as_th
         counts = {len(it.replica_nodes) for topic in described for it in topic.partitions}
         assert counts == {min(size, 3)}
         names = list(internal_replication_factors(0))
-        asked = DescribeConfigsResource(ConfigResourceType.BROKER, "1", names)
-        entries = client.call(DescribeConfigsRequest([asked]), 4).results[0].configs
+        resource = DescribeConfigsResource(ConfigResourceType.BROKER, "1", names)
+        entries = client.call(DescribeConfigsRequest([resource]), 4).results[0].configs
         assert {(it.value, it.config_source) for it in entries} == {(str(min(size, 3)), ConfigSource.DEFAULT_CONFIG)}

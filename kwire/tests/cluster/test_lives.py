@@ -124,9 +124,9 @@ def test_news_reach_all_other_nodes_and_dead_ones_are_passed_over(tmp_path: Path
             one.notify()
         assert two.sock.recv(1) == b"!"
         two.take()
-        for told in (one, two):
+        for receiver in (one, two):
             with pytest.raises(BlockingIOError):
-                told.sock.recv(1)
+                receiver.sock.recv(1)
         with News(folder, 3) as again:
             two.notify()
             assert again.sock.recv(1) == one.sock.recv(1) == b"!"

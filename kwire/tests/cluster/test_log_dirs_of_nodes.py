@@ -8,7 +8,7 @@ from testkit.cluster.scripted_cluster import ScriptedCluster, create
 from testkit.scenes.folder_scene import EIO
 
 
-def test_a_node_with_several_log_dirs_tells_where_replicas_are_that_another_one_has_placed() -> None:
+def test_a_node_with_several_log_dirs_reports_the_directories_of_replicas_that_another_one_has_placed() -> None:
     cluster = ScriptedCluster()
     one, two = cluster.open(1), cluster.open(2, log_dirs=3)
     create(one, "t", 8)

@@ -143,7 +143,7 @@ def test_each_leader_gets_its_markers_and_then_the_transaction_is_complete(scene
     assert scene.cluster.in_flight == []
 
 
-def test_what_is_local_asks_nobody(scene: Scene) -> None:
+def test_what_is_local_sends_no_request(scene: Scene) -> None:
     assert scene.produced(scene.produce(1, 0)) is ErrorCode.NONE
     scene.end()
     assert scene.state() == "CompleteCommit"
@@ -212,7 +212,7 @@ def test_a_late_answer_does_not_count_for_the_next_transaction_of_an_older_produ
     assert scene.state() == "CompleteCommit"
 
 
-def test_a_partition_of_this_broker_that_is_offline_is_tried_again_and_nobody_is_asked(scene: Scene) -> None:
+def test_a_partition_of_this_broker_that_is_offline_is_tried_again_without_a_request(scene: Scene) -> None:
     assert scene.produced(scene.produce(1, 0)) is ErrorCode.NONE
     scene.partition(0, 1).take_offline()
     scene.end()
@@ -252,7 +252,7 @@ def test_a_coordinator_that_moves_has_the_new_one_write_the_markers_and_the_old_
         scene.state(1)
     assert refused.value.code is ErrorCode.NOT_COORDINATOR
     load(scene, 2)
-    # The new one leads t-1 itself, and asks node 1 for t-0; both have a marker already.
+    # The new one leads t-1 itself, and sends a request to node 1 for t-0; both have a marker already.
     assert scene.state(2) == "PrepareCommit"
     to_first = scene.cluster.taken(WriteTxnMarkersRequest)
     assert to_first.node_id == 1
@@ -309,7 +309,7 @@ def test_a_coordinator_that_does_not_answer_has_the_producer_try_again(scene: Sc
     assert scene.produced(again) is ErrorCode.NONE
 
 
-def test_a_fenced_producer_is_told_by_the_coordinator_elsewhere(scene: Scene) -> None:
+def test_a_fenced_producer_is_refused_by_the_coordinator_elsewhere(scene: Scene) -> None:
     former = scene.producer
     scene.init()
     scene.producer = former
@@ -328,13 +328,13 @@ def test_a_batch_of_the_next_transaction_waits_for_the_end_of_the_last_one(scene
     marker.deliver()
     scene.cluster.pauses.pop().set(None)
     scene.cluster.taken(AddPartitionsToTxnRequest).deliver()
-    # The marker has come since the coordinator was first asked, so it is asked once more.
+    # The marker has come since the first request to the coordinator, so a second one is sent.
     scene.cluster.taken(AddPartitionsToTxnRequest).deliver()
     assert scene.produced(waiting) is ErrorCode.NONE
     assert scene.state() == "Ongoing"
 
 
-def test_an_older_producer_is_told_at_once_that_its_last_transaction_has_not_ended(scene: Scene) -> None:
+def test_an_older_producer_gets_an_error_at_once_while_its_last_transaction_has_not_ended(scene: Scene) -> None:
     scene.write_as_older()
     scene.end_as_older()
     scene.cluster.taken(WriteTxnMarkersRequest).handle()

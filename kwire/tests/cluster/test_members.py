@@ -49,7 +49,7 @@ def test_what_one_broker_creates_all_brokers_serve(tmp_path: Path) -> None:
                 assert client.call(fetch, 12).responses[0].partitions[0].high_watermark == 1
 
 
-def test_a_group_has_the_same_coordinator_whichever_broker_is_asked(tmp_path: Path) -> None:
+def test_every_broker_returns_the_same_coordinator_of_a_group(tmp_path: Path) -> None:
     with local_cluster(tmp_path, 1, 2) as cluster:
         eventually(lambda: cluster.in_service(1) == cluster.in_service(2) == [1, 2], "all nodes are in service")
         found: list[dict[str, int]] = []
@@ -112,7 +112,7 @@ def test_the_metadata_are_the_same_after_all_brokers_were_away(tmp_path: Path) -
         assert cluster.describe(2).cluster_id == cluster_id
 
 
-def test_a_process_that_was_stopped_and_goes_on_still_leads(tmp_path: Path) -> None:
+def test_a_process_that_was_stopped_and_continues_still_leads(tmp_path: Path) -> None:
     # Only the end of a process is its death here: nobody has to guess from silence.
     folder = tmp_path / "cluster"
     settings = ["node.id=7", f"kwire.cluster.dir={folder}"]

@@ -47,7 +47,7 @@ def test_of_many_partitions_ten_are_named(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.messages[0].endswith("t-9 and 2 more")
 
 
-def test_only_the_controller_tells_and_what_was_offline_before_is_known(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_the_controller_logs_and_what_was_offline_before_is_known(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     cluster = Cluster()
     cluster.add(1)

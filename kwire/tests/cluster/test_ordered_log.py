@@ -154,7 +154,7 @@ def test_a_snapshot_is_what_a_later_writer_begins_with(open_log: OpenLog) -> Non
 # The local form
 
 
-def test_a_writer_behind_a_snapshot_is_told_that_the_log_begins_later() -> None:
+def test_a_writer_behind_a_snapshot_gets_the_later_start_of_the_log() -> None:
     disk = MemoryDisk()
     one, other = shared(disk), shared(disk)
     append(one, b"a")

@@ -35,7 +35,7 @@ SETTINGS = [
 
 
 class HeldLoop(Loop):
-    """A loop whose threads start no work before `go_on`."""
+    """A loop whose threads start no work before `resume`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class HeldLoop(Loop):
         self.held.append(lambda: future.set(capture(work)))
         return future
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         held, self.held = self.held, []
         for work in held:
             work()
@@ -73,7 +73,7 @@ def test_there_is_no_coordinator_from_the_turn_on_in_which_its_replica_goes(topi
     assert held.held, "the log is about to be removed"
     assert runtime.shard_at(0) is None
     runtime.settle()
-    held.go_on()
+    held.resume()
     assert runtime.in_service() == []
 
 

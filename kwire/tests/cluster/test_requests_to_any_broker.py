@@ -119,7 +119,7 @@ def test_only_the_leader_deletes_records_and_describes_producers(cluster: Connec
     assert described.topics[0].partitions[0].error_code == E.NOT_LEADER_OR_FOLLOWER
 
 
-def test_log_dirs_are_those_of_the_broker_that_is_asked(cluster: ConnectedCluster) -> None:
+def test_log_dirs_are_those_of_the_broker_that_handles_the_request(cluster: ConnectedCluster) -> None:
     leader, other = parts(cluster, "t", 0)
     path = next(iter(other.log_dirs)).path
     moved = handled(other, AlterReplicaLogDirsRequest([AlterReplicaLogDir(path, [AlterReplicaLogDirTopic("t", [0])])]))
@@ -131,7 +131,9 @@ def test_log_dirs_are_those_of_the_broker_that_is_asked(cluster: ConnectedCluste
 
 
 @pytest.mark.parametrize("kind", [ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER])
-def test_a_brokers_configuration_is_asked_of_that_broker(cluster: ConnectedCluster, kind: ConfigResourceType) -> None:
+def test_a_brokers_configuration_is_described_by_that_broker_only(
+    cluster: ConnectedCluster, kind: ConfigResourceType
+) -> None:
     request = DescribeConfigsRequest([DescribeConfigsResource(kind, "2")])
     answers = [handled(cluster.brokers[it], request).results[0].error_code for it in (1, 2)]
     assert answers == [E.INVALID_REQUEST, E.NONE]
@@ -153,20 +155,20 @@ def test_a_brokers_configuration_is_changed_by_that_broker_and_a_default_by_any(
 
 def test_replicas_of_a_broker_that_is_out_of_service_are_offline(cluster: ConnectedCluster) -> None:
     create(cluster.brokers[1], "both", 1, 2)
-    asked = MetadataRequest([MetadataRequestTopic(name="both")])
+    request = MetadataRequest([MetadataRequestTopic(name="both")])
     described = DescribeTopicPartitionsRequest([DescribedTopic("both")])
 
     def offline() -> list[list[int]]:
         broker = cluster.brokers[1]
         return [
-            handled(broker, asked, 12).topics[0].partitions[0].offline_replicas,
+            handled(broker, request, 12).topics[0].partitions[0].offline_replicas,
             handled(broker, described).topics[0].partitions[0].offline_replicas,
         ]
 
     assert offline() == [[], []]
     cluster.kill(2)
     assert offline() == [[2], [2]]
-    assert handled(cluster.brokers[1], asked, 12).controller_id == 1
+    assert handled(cluster.brokers[1], request, 12).controller_id == 1
 
 
 def test_a_coordinator_whose_folder_here_is_broken_is_found_if_another_broker_leads(cluster: ConnectedCluster) -> None:

@@ -141,7 +141,7 @@ def running(folder: Path, protocol: str, settings: dict[str, str]) -> Iterator[N
     [("SSL", MUTUAL_TLS), ("SASL_SSL", SCRAM), ("SASL_PLAINTEXT", PLAIN), ("SASL_SSL", TOKENS)],
     ids=["certificates", "scram-over-tls", "plain", "tokens-over-tls"],
 )
-def test_nodes_replicate_and_coordinate_over_what_they_ask_of_each_other(
+def test_nodes_replicate_and_coordinate_with_requests_to_each_other(
     tmp_path: Path, protocol: str, settings: dict[str, str]
 ) -> None:
     value = b"v" * 300_000
@@ -186,8 +186,8 @@ def test_whoever_is_not_a_node_may_not_pose_as_one(tmp_path: Path) -> None:
         eve = settings["sasl.jaas.config"].replace(LOGIN, 'username="eve" password="e"')
         with attrs.evolve(nodes, settings={**settings, "sasl.jaas.config": eve}).cluster() as cluster:
             assert cluster.metadata(None).topics == []
-            [told] = cluster.call(fetch_as_replica(topic_id)).responses
-            assert told.partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            [fetched] = cluster.call(fetch_as_replica(topic_id)).responses
+            assert fetched.partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
             markers = WriteTxnMarkersRequest([WritableTxnMarker(1, 0, True, [WritableTxnMarkerTopic("t", [0])])])
             [marked] = cluster.call(markers).markers
             assert marked.topics[0].partitions[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -105,7 +105,7 @@ def test_leaders_are_spread_over_the_nodes() -> None:
     assert {it.leader for it in one.service.image.topics["t"].partitions} == {1, 2}
 
 
-def test_a_node_that_is_behind_a_snapshot_goes_on_from_there() -> None:
+def test_a_node_that_is_behind_a_snapshot_continues_from_there() -> None:
     disk = MemoryDisk()
     one, other = Node(disk, 1, EACH_CHANGE), Node(disk, 2)
     one.refresh()

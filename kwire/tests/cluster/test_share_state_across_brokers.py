@@ -58,13 +58,13 @@ def test_what_several_partitions_write_at_once_is_one_request_for_each_coordinat
     topic_id: Uuid = cluster.node(1).inner.metadata.image.topics["t"].topic_id
     partitions = range(PARTITIONS)
     cluster.node(1).run(lambda it: it.initialize("g", {topic_id: [(index, 0, 0) for index in partitions]}))
-    asked: list[tuple[int, int]] = []
+    requests: list[tuple[int, int]] = []
     """Node, and the number of partitions in its request."""
     for node_id in NODES:
         service = cluster.node(node_id).inner.share_state
 
         async def counted(kind: Kind, request: Any, *, at: int = node_id, answer: Any = service.answer) -> Any:
-            asked.append((at, sum(len(topic.partitions) for topic in request.topics)))
+            requests.append((at, sum(len(topic.partitions) for topic in request.topics)))
             return await answer(kind, request)
 
         monkeypatch.setattr(service, "answer", counted)
@@ -92,7 +92,7 @@ def test_what_several_partitions_write_at_once_is_one_request_for_each_coordinat
     keys = [SharePartitionKey("g", topic_id, index) for index in partitions]
     elsewhere = Counter(it for key in keys if (it := coordinator_of(cluster, key, 1)) != 1)
     assert len(elsewhere) == 2
-    assert sorted(asked) == sorted(elsewhere.items())
+    assert sorted(requests) == sorted(elsewhere.items())
 
 
 def test_every_broker_reaches_every_coordinator_also_when_one_goes(cluster: OpenCluster) -> None:

@@ -32,8 +32,8 @@ def test_kafkas_standard_authorizer_may_be_named_with_its_configurations() -> No
 
 def test_who_forgets_to_name_the_authorizer_is_warned(caplog: pytest.LogCaptureFixture) -> None:
     load_config("super.users=User:admin")
-    [told] = caplog.messages
-    assert told == "everybody may do everything: without authorizer.class.name, super.users has no effect"
+    [warning] = caplog.messages
+    assert warning == "everybody may do everything: without authorizer.class.name, super.users has no effect"
     caplog.clear()
     load_config(f"super.users=User:admin\nauthorizer.class.name={STANDARD_AUTHORIZER}")
     assert caplog.messages == []
@@ -51,13 +51,13 @@ def test_who_forgets_to_name_the_authorizer_is_warned(caplog: pytest.LogCaptureF
         ("allow.everyone.if.no.acl.found=maybe", "allow.everyone.if.no.acl.found"),
     ],
 )
-def test_what_it_does_not_know_is_an_error_at_the_start(setting: str, why: str) -> None:
-    with pytest.raises(ConfigError) as told:
+def test_an_unknown_value_is_an_error_at_the_start(setting: str, why: str) -> None:
+    with pytest.raises(ConfigError) as error:
         load_config(settings=[setting])
-    assert why in str(told.value)
+    assert why in str(error.value)
 
 
-def test_what_only_the_authorizer_knows_is_described_if_it_is_set() -> None:
+def test_a_setting_of_the_authorizer_only_is_described_if_it_is_set() -> None:
     def described(settings: dict[str, str]) -> dict[str, str | None]:
         service, _ = open_service(settings=settings)
         request = DescribeConfigsRequest([DescribeConfigsResource(ConfigResourceType.BROKER, "1", None)])

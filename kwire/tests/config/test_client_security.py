@@ -25,7 +25,7 @@ def kinds(made: ClientSecurity) -> tuple[bool, bool]:
     return made.new_context is not None, made.new_exchange is not None
 
 
-def test_a_client_has_what_its_security_protocol_says() -> None:
+def test_a_client_has_what_its_security_protocol_needs() -> None:
     assert security() == security(security_protocol="PLAINTEXT") == PLAIN_TEXT
     login = {"sasl_mechanism": "PLAIN", "sasl_jaas_config": PLAIN}
     assert kinds(security(security_protocol="SSL", **login)) == (True, False)
@@ -37,7 +37,9 @@ def test_a_client_has_what_its_security_protocol_says() -> None:
     ("mechanism", "jaas", "first"),
     [("PLAIN", PLAIN, b"\0a\0b"), ("SCRAM-SHA-256", SCRAM, b"n,,n=a,r=nonce")],
 )
-def test_a_client_logs_in_with_its_login_module_and_each_time_anew(mechanism: str, jaas: str, first: bytes) -> None:
+def test_a_client_logs_in_with_its_login_module_in_a_new_exchange_each_time(
+    mechanism: str, jaas: str, first: bytes
+) -> None:
     made = security(security_protocol="SASL_PLAINTEXT", sasl_mechanism=mechanism, sasl_jaas_config=jaas)
     assert made.new_exchange is not None
     exchanges = [made.new_exchange() for _ in range(2)]
@@ -47,7 +49,7 @@ def test_a_client_logs_in_with_its_login_module_and_each_time_anew(mechanism: st
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"security_protocol": "TLS"}, "security.protocol is 'TLS': choose one of PLAINTEXT, SSL"),
         ({"security_protocol": "SASL_SSL"}, "sasl.mechanism is not set: kwire logs in with PLAIN, SCRAM-SHA-256"),
@@ -64,10 +66,10 @@ def test_a_client_logs_in_with_its_login_module_and_each_time_anew(mechanism: st
         ({"security_protocol": "SSL", "ssl_engine_factory_class": "x.Y"}, "ssl.engine.factory.class"),
     ],
 )
-def test_settings_that_cannot_be_used_are_told(settings: dict[str, str], told: str) -> None:
+def test_settings_that_cannot_be_used_are_rejected(settings: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         security(**settings)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert '"b"' not in str(refused.value)
 
 
@@ -90,18 +92,18 @@ def test_a_broker_logs_in_at_others_with_the_module_of_its_own_listener() -> Non
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "jaas", "told"),
+    ("mechanism", "jaas", "message"),
     [
         ("GSSAPI", None, "sasl.mechanism.inter.broker.protocol is 'GSSAPI', which is not among"),
         ("SCRAM-SHA-256", None, "listener.name.internal.scram-sha-256.sasl.jaas.config is not set: this broker needs"),
         ("SCRAM-SHA-256", SCRAM.replace('username="a" ', ""), "to log in at others: the login module has no username"),
     ],
 )
-def test_a_broker_that_cannot_log_in_at_others_does_not_start(mechanism: str, jaas: str | None, told: str) -> None:
+def test_a_broker_that_cannot_log_in_at_others_does_not_start(mechanism: str, jaas: str | None, message: str) -> None:
     properties = {"sasl.mechanism.inter.broker.protocol": mechanism, "sasl.enabled.mechanisms": "SCRAM-SHA-256"}
     if jaas is not None:
         properties["listener.name.internal.scram-sha-256.sasl.jaas.config"] = jaas
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         of_broker(properties)
 
 

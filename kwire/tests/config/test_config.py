@@ -85,7 +85,7 @@ def test_brokers_reach_each_other_at_the_listener_that_is_named_for_it() -> None
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         (["inter.broker.listener.name=PLAINTEXT", "security.inter.broker.protocol=PLAINTEXT"], "set one of them"),
         (["inter.broker.listener.name=OTHER"], "'OTHER', and the advertised listeners are PLAINTEXT"),
@@ -97,8 +97,8 @@ def test_brokers_reach_each_other_at_the_listener_that_is_named_for_it() -> None
         ),
     ],
 )
-def test_an_inter_broker_listener_that_other_brokers_cannot_know_is_refused(settings: list[str], told: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(told)):
+def test_an_inter_broker_listener_that_is_not_advertised_is_refused(settings: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
         load_config(settings=settings)
 
 
@@ -116,7 +116,7 @@ def test_defaults_of_topic_configurations_without_effect_are_warned_of(caplog: p
     assert caplog.messages == ["these configurations have no effect in kwire: log.preallocate"]
 
 
-def test_what_has_an_effect_in_a_cluster_is_not_said_to_have_none(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_has_an_effect_in_a_cluster_is_not_reported_as_without_effect(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         load_config("unclean.leader.election.enable=true")
     assert caplog.messages == []

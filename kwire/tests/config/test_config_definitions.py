@@ -106,7 +106,7 @@ def test_accepted_value(name: str, text: str, value: Value) -> None:
         ),
     ],
 )
-def test_refused_value_says_what_is_wrong(name: str, text: str, refusal: str) -> None:
+def test_the_error_for_a_refused_value_names_what_is_wrong(name: str, text: str, refusal: str) -> None:
     with pytest.raises(ConfigError) as error:
         TOPIC_CONFIGS[name].parse(text)
     assert str(error.value) == refusal

@@ -51,7 +51,7 @@ def test_of_many_unknown_names_the_first_are_listed() -> None:
         (METRICS, "m", "interval.mss", "interval.ms"),
     ],
 )
-def test_a_client_that_gives_an_unknown_name_is_told_the_nearest(
+def test_a_client_that_gives_an_unknown_name_gets_the_nearest(
     resource: int, name: str, config: str, meant: str
 ) -> None:
     metadata = service()
@@ -62,7 +62,7 @@ def test_a_client_that_gives_an_unknown_name_is_told_the_nearest(
     assert message.endswith(f"{config}. Did you mean {meant}?")
 
 
-def test_an_unknown_configuration_of_a_broker_is_kept_and_told_in_the_log_once(
+def test_an_unknown_configuration_of_a_broker_is_kept_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     metadata = service()

@@ -429,10 +429,10 @@ async def seconds_until_many_are_served(scene: Scene) -> int:
 
 async def threads_of_a_recovery(scene: Scene) -> int:
     """Returns the thread count of the next start, which finds this broker dead."""
-    asked: list[int] = []
+    counts: list[int] = []
 
     def run_all(tasks: list[Callable[[], None]], _: Callable[[], str], threads: int) -> None:
-        asked.append(threads)
+        counts.append(threads)
         for task in tasks:
             task()
 
@@ -447,7 +447,7 @@ async def threads_of_a_recovery(scene: Scene) -> int:
         run_all=run_all,
     )
     again.close()
-    (threads,) = asked
+    (threads,) = counts
     return threads
 
 
@@ -668,13 +668,13 @@ async def tasks_have_standbys(scene: Scene) -> bool:
 
 
 async def a_task_warms_up(scene: Scene) -> bool:
-    tells: dict[str, Any] = {"task_offsets": [], "task_end_offsets": []}
-    runs = await join_streams_group(scene, 2, **tells)
+    progress: dict[str, Any] = {"task_offsets": [], "task_end_offsets": []}
+    runs = await join_streams_group(scene, 2, **progress)
     while not runs.active_tasks:  # The changelog topic is created, and the group waits for more members.
         await trio.sleep(5)
         request = StreamsGroupHeartbeatRequest("g", runs.member_id, runs.member_epoch)
         runs = await scene.client.call(request, 1)
-    await join_streams_group(scene, 2, **tells)
+    await join_streams_group(scene, 2, **progress)
     members = (await described_streams_group(scene)).members
     await trio.sleep(60)
     return any(it.assignment.warmup_tasks for it in members)

@@ -79,7 +79,7 @@ def test_settings_are_those_of_the_mechanism_the_listener_or_the_broker() -> Non
     assert config == SignedTokenConfig("https://issuer/listener", 60_000, 10, 20, rules)
 
 
-def test_how_the_server_of_keys_is_reached_is_said_in_the_login_module() -> None:
+def test_the_login_module_contains_the_tls_settings_of_the_key_server() -> None:
     options = 'ssl.truststore.type="PEM" ssl.truststore.location="/etc/ca.pem" other="x"'
     config = read(KEYS | {JAAS: f"{OAUTHBEARER_MODULE} required {options};"})
     assert isinstance(config, SignedTokenConfig)

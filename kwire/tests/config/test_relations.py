@@ -34,7 +34,7 @@ def test_defaults_fit_each_other() -> None:
         ({"log.cleaner.threads": "200"}, ("log.cleaner.dedupe.buffer.size", "log.cleaner.threads")),
     ],
 )
-def test_what_does_not_fit_is_told_by_both_names(texts: dict[str, str], names: tuple[str, str]) -> None:
+def test_what_does_not_fit_is_reported_with_both_names(texts: dict[str, str], names: tuple[str, str]) -> None:
     violation = violations(texts)[0]
     assert violation.names == names
     assert [name for name in names if name not in violation.message] == []

@@ -47,7 +47,7 @@ def test_a_line_without_the_mechanism_is_for_the_one_whose_module_it_names(prefi
     assert scram.module is None
 
 
-def test_a_mechanism_without_a_listener_says_nothing_as_in_kafka() -> None:
+def test_a_mechanism_without_a_listener_has_no_effect_as_in_kafka() -> None:
     with pytest.raises(ConfigError, match="has no users for PLAIN"):
         settings_of("sasl.enabled.mechanisms=PLAIN", f"plain.sasl.jaas.config={PLAIN}")
 

@@ -36,21 +36,21 @@ def test_a_listeners_own_settings_win() -> None:
     assert settings.principal_mapping_rules == "RULE:CN=(.*),.*/$1/, DEFAULT"
 
 
-def test_with_sasl_only_the_listeners_own_setting_asks_for_certificates() -> None:
+def test_with_sasl_only_the_listeners_own_setting_requests_certificates() -> None:
     assert tls_settings_of_listener({"ssl.client.auth": "required"}, WITH_SASL).client_auth == "none"
     own = {f"{OF_OUTSIDE}ssl.client.auth": "required"}
     assert tls_settings_of_listener(own, WITH_SASL).client_auth == "required"
 
 
 @pytest.mark.parametrize(
-    ("properties", "says"),
+    ("properties", "message"),
     [
         ({f"{OF_OUTSIDE}ssl.client.auth": "maybe"}, "listener OUTSIDE: Invalid value maybe for configuration"),
         ({"ssl.engine.factory.class": "org.example.Engines"}, "kwire loads no classes of Java: remove it"),
     ],
 )
-def test_settings_that_are_invalid_by_themselves_are_refused(properties: dict[str, str], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+def test_settings_that_are_invalid_by_themselves_are_refused(properties: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         tls_settings_of_listener(properties, OUTSIDE)
 
 

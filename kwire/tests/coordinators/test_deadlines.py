@@ -162,7 +162,7 @@ def test_one_timer_tries_for_all_while_nothing_can_be_recorded() -> None:
     assert len(partition.recorded) == 1_000, "the first one that could be recorded was followed by all others"
 
 
-def test_the_first_success_begins_the_pauses_anew() -> None:
+def test_the_first_success_resets_the_pauses() -> None:
     partition = Partition(error=ErrorCode.KAFKA_STORAGE_ERROR)
     partition.schedule("first", 0)
     partition.advance_to(10_000)

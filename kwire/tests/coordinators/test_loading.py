@@ -326,21 +326,21 @@ def elect(kwire: InTrio) -> None:
 
 async def error_of_a_waiting_join(kwire: InTrio, happens: Callable[[], None]) -> int:
     """Returns the error that a member gets that waits in JoinGroup meanwhile."""
-    told: list[int] = []
+    codes: list[int] = []
 
     async def wait() -> None:
-        told.append((await kwire.call(join(), 3)).error_code)
+        codes.append((await kwire.call(join(), 3)).error_code)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait)
         await trio.sleep(1)
-        assert told == []
+        assert codes == []
         happens()
         await trio.sleep(1)
-    return told[0]
+    return codes[0]
 
 
-def test_another_leader_epoch_sends_members_away_and_loads_anew() -> None:
+def test_another_leader_epoch_sends_members_away_and_loads_again() -> None:
     async def scenario(kwire: InTrio) -> None:
         await fill(kwire)
         first = state(kwire)

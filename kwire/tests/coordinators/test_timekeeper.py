@@ -77,7 +77,7 @@ def test_a_task_that_wakes_up_much_too_late_does_not_count_the_time_itself() -> 
     with_task(story, SESSION_MS)
 
 
-def test_what_stood_still_at_a_deadline_goes_on_there() -> None:
+def test_a_clock_that_stood_still_at_a_deadline_continues_there() -> None:
     async def story(time: Timekeeper, _: list[int]) -> None:
         await trio.sleep((SESSION_MS - 100) / 1000)
         stand_still(60_000)
@@ -119,7 +119,7 @@ def test_time_never_goes_backwards() -> None:
     with_task(story, SESSION_MS, 2 * SESSION_MS, 3 * SESSION_MS)
 
 
-def test_the_wall_clock_goes_on() -> None:
+def test_the_wall_clock_advances() -> None:
     async def story(time: Timekeeper, _: list[int]) -> None:
         before_ms = time.now().wall_ms
         stand_still(60_000)

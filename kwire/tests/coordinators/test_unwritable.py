@@ -127,7 +127,7 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
-def test_it_is_said_when_appends_begin_to_fail_and_when_they_succeed_again(
+def test_the_log_shows_when_appends_begin_to_fail_and_when_they_succeed_again(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -165,7 +165,7 @@ def test_a_full_disk_that_takes_a_tombstone_is_full_as_before(scene: Scene, capl
     assert len(messages(caplog)) == 1
 
 
-def test_a_record_that_is_too_large_says_nothing_of_the_partition(
+def test_a_record_that_is_too_large_is_no_failure_of_the_partition(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

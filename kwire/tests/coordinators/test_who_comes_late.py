@@ -303,7 +303,7 @@ def begin(driver: BrokerDriver, version: int = clients.TV2) -> clients.Identity:
     [
         (clients.CLASSIC, True, E.PRODUCER_FENCED),
         (clients.CLASSIC, False, E.PRODUCER_FENCED),
-        # As if its answer had been lost: what it asks for now is compared with what was decided (KIP-890).
+        # As if its answer had been lost: this request is compared with what was decided (KIP-890).
         (clients.TV2, True, E.INVALID_TXN_STATE),
         (clients.TV2, False, E.NONE),
     ],

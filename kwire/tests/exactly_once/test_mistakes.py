@@ -89,7 +89,7 @@ def done_at_once(_enlist: Function) -> Function:
     return mistaken
 
 
-def changed_all_the_same(append: Function) -> Function:
+def changed_nevertheless(append: Function) -> Function:
     def mistaken(transactions: Any, turn: Any, transaction: Any, *then: Any) -> None:
         def appended(turn: Any, error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
@@ -260,7 +260,7 @@ MISTAKES = [
     ),
     mistake(
         "an id changes although its record could not be written",
-        instead(f"{TRANSACTIONS}.append", changed_all_the_same),
+        instead(f"{TRANSACTIONS}.append", changed_nevertheless),
     ),
     mistake(
         "compaction takes aborted records for good ones",

@@ -58,7 +58,7 @@ def test_offsets_expire_by_the_wall_clock() -> None:
     assert driver.offset("t", 0) == -1
 
 
-def test_an_older_client_says_for_how_long_its_offsets_are_kept() -> None:
+def test_an_older_client_sets_for_how_long_its_offsets_are_kept() -> None:
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
         topics = [OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(0, 7)])]

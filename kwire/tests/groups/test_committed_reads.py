@@ -38,13 +38,13 @@ class PendingRequest:
         handle = APIS[request.api_key].handler(broker)
         self._handling: Any = handle(request, context(version))
         self.answer: Any = None
-        self.go_on()
+        self.resume()
 
     @property
     def is_answered(self) -> bool:
         return self.answer is not None
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         if not isinstance(self._handling, Coroutine):
             self.answer = self._handling
             return
@@ -87,7 +87,7 @@ def error_and_offset(answer: Any, version: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("version", [7, 9])
-def test_an_offset_is_told_once_it_is_committed(version: int) -> None:
+def test_an_offset_is_returned_once_it_is_committed(version: int) -> None:
     scene = Scene()
     assert error_and_offset(scene.fetch(version).answer, version) == (ErrorCode.NONE, 1)
     commit = scene.commit(2)
@@ -95,18 +95,18 @@ def test_an_offset_is_told_once_it_is_committed(version: int) -> None:
     assert not commit.is_answered
     assert not fetch.is_answered
     scene.driver.flush()
-    fetch.go_on()
+    fetch.resume()
     assert error_and_offset(fetch.answer, version) == (ErrorCode.NONE, 2)
 
 
 @pytest.mark.parametrize("version", [1, 7, 9])
-def test_an_offset_that_cannot_be_committed_is_not_told(version: int) -> None:
+def test_an_offset_that_cannot_be_committed_is_not_returned(version: int) -> None:
     scene = Scene()
     scene.commit(2)
     fetch = scene.fetch(version)
     assert not fetch.is_answered
     scene.broker.take_offline(scene.broker.log_dirs.dirs[0], OSError(errno.EIO, "the disk is gone"))
-    fetch.go_on()
+    fetch.resume()
     if version == 1:
         assert fetch.answer.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
     else:

@@ -11,10 +11,10 @@ from testkit.groups.shard_driver import GROUP, ShardDriver, subscription
 
 def test_a_new_member_is_first_given_an_id_and_then_leads_generation_one() -> None:
     driver = ShardDriver()
-    asked = driver.joined(driver.join(client_id="app"))
-    assert asked.error_code == ErrorCode.MEMBER_ID_REQUIRED
-    assert asked.member_id == "app-uuid1"
-    token = driver.join(asked.member_id)
+    first = driver.joined(driver.join(client_id="app"))
+    assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert first.member_id == "app-uuid1"
+    token = driver.join(first.member_id)
     driver.advance(0)
     joined = driver.joined(token)
     assert joined.error_code == ErrorCode.NONE
@@ -59,19 +59,19 @@ def test_the_initial_delay_is_not_prolonged_beyond_the_rebalance_timeout() -> No
 
 def test_a_member_id_that_was_given_out_and_never_used_is_forgotten_after_the_session_timeout() -> None:
     driver = ShardDriver()
-    asked = driver.joined(driver.join(session_timeout_ms=8_000))
+    first = driver.joined(driver.join(session_timeout_ms=8_000))
     driver.advance_to(8_000)
-    assert driver.joined(driver.join(asked.member_id)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.joined(driver.join(first.member_id)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_rebalance_waits_for_a_member_that_was_given_an_id() -> None:
     driver = ShardDriver()
     (leader,) = driver.stable_group("a")
-    asked = driver.joined(driver.join())
+    first = driver.joined(driver.join())
     rejoin = driver.join(leader)
     driver.advance(0)
     assert not driver.is_answered(rejoin)
-    token = driver.join(asked.member_id)
+    token = driver.join(first.member_id)
     assert driver.joined(rejoin).generation_id == driver.joined(token).generation_id == 2
 
 
@@ -116,7 +116,7 @@ def test_a_rejoining_leader_makes_everybody_rejoin() -> None:
     assert driver.heartbeat(follower, 1) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_an_unchanged_follower_that_rejoins_is_told_the_generation_as_it_is() -> None:
+def test_an_unchanged_follower_that_rejoins_gets_the_generation_as_it_is() -> None:
     driver = ShardDriver()
     leader, follower = driver.stable_group("a", "b")
     again = driver.joined(driver.join(follower))

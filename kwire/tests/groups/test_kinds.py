@@ -121,7 +121,7 @@ def driver() -> WithCrew:
     return WithCrew()
 
 
-def test_a_group_says_who_may_commit_and_its_kind_hears_of_it(driver: WithCrew) -> None:
+def test_a_group_decides_who_may_commit_and_its_kind_is_notified(driver: WithCrew) -> None:
     assert driver.committed_in_crew(member_id="stranger") == ErrorCode.STALE_MEMBER_EPOCH
     assert driver.life == []
     assert driver.committed_in_crew() == ErrorCode.NONE

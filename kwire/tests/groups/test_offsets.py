@@ -112,12 +112,12 @@ def test_offsets_outlive_a_restart() -> None:
     assert (driver.offset("t", 0), driver.offset("t", 1)) == (3, 2)
 
 
-def test_a_topic_id_tells_a_topic_from_its_namesake() -> None:
+def test_a_topic_id_distinguishes_a_topic_from_its_namesake() -> None:
     driver = ShardDriver()
     driver.commit({("t", 0): 7}, topic_id=ID_OF_OLD_T)
     assert driver.offset("t", 0, topic_id=ID_OF_OLD_T) == 7
     assert driver.offset("t", 0, topic_id=ID_OF_NEW_T) == -1
-    assert driver.offset("t", 0) == 7, "older clients ask by name"
+    assert driver.offset("t", 0) == 7, "older clients send the name"
 
 
 # Deleting

@@ -74,7 +74,7 @@ def test_the_assignment_is_in_the_log_before_anybody_hears_of_it() -> None:
         (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
     ],
 )
-def test_append_errors_are_told_in_the_coordinators_words(append_error: ErrorCode, answer: ErrorCode) -> None:
+def test_append_errors_are_returned_as_coordinator_errors(append_error: ErrorCode, answer: ErrorCode) -> None:
     driver = ShardDriver()
     leader, _ = generation_of_two(driver)
     driver.append_error = append_error
@@ -301,22 +301,22 @@ def test_a_group_whose_assignments_cannot_be_recorded_begins_generations_with_gr
     driver = ShardDriver()
     client = ClassicClient(driver, "a")
 
-    def go_on(until_ms: int) -> None:
+    def act_until(until_ms: int) -> None:
         while driver.now_ms < until_ms:
             client.act()
             driver.advance(10)
 
-    go_on(1_000)
+    act_until(1_000)
     assert client.is_in
     driver.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     before = client.generation
     with caplog.at_level(logging.INFO):
         driver.join(client.member_id, protocols={"range": subscription("u")})
-        go_on(19_000)
+        act_until(19_000)
         assert 5 <= driver.failed_appends <= 10
         assert driver.groups[GROUP].generation - before <= driver.failed_appends + 1, "one was for the new subscription"
         driver.append_error = ErrorCode.NONE
-        go_on(25_000)
+        act_until(25_000)
     assert client.is_in, "a pause is at most 5 s"
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) <= 6, lines
@@ -361,7 +361,7 @@ def test_silent_members_cost_next_to_nothing_while_they_cannot_be_removed(count:
     assert driver.shard.groups[GROUP].is_empty
 
 
-def test_a_leave_whose_record_is_refused_says_so() -> None:
+def test_a_leave_whose_record_is_refused_returns_the_error() -> None:
     driver = ShardDriver()
     members = driver.stable_group("a")
     driver.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -373,10 +373,10 @@ def test_a_leave_whose_record_is_refused_says_so() -> None:
 def test_a_member_id_that_was_only_given_out_can_be_handed_back() -> None:
     driver = ShardDriver()
     (leader,) = driver.stable_group("a")
-    asked = driver.joined(driver.join())
+    first = driver.joined(driver.join())
     rejoin = driver.join(leader)
     assert not driver.is_answered(rejoin)
-    assert driver.leave(asked.member_id).members[0].error_code == ErrorCode.NONE
+    assert driver.leave(first.member_id).members[0].error_code == ErrorCode.NONE
     assert driver.joined(rejoin).generation_id == 2
 
 

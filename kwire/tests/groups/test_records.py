@@ -112,12 +112,12 @@ def test_records_of_other_group_types_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [(b"", None), (b"\0\1\0\5g", None), (b"\0\2\0\1g", b"\0\3\0")])
-def test_torn_records_are_told_apart_from_records(key: bytes, value: bytes | None) -> None:
+def test_torn_records_are_distinguished_from_records(key: bytes, value: bytes | None) -> None:
     with pytest.raises(ProtocolError):
         ShardDriver().shard.apply(key, value)
 
 
-def test_a_group_whose_record_says_nothing_of_rebalance_timeouts_uses_the_session_timeouts() -> None:
+def test_a_group_whose_record_has_no_rebalance_timeouts_uses_the_session_timeouts() -> None:
     driver = ShardDriver()
     member = MemberMetadata("m", None, "c", "/h", -1, 7_000, b"", b"")
     driver.shard.apply(*GroupChange(GROUP, GroupMetadataValue("consumer", 1, "range", "m", -1, [member])).record())

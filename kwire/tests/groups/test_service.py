@@ -77,10 +77,10 @@ def test_two_members_join_sync_and_read_on() -> None:
         joined: list[Any] = []
 
         async def member(name: str) -> None:
-            asked = await kwire.call(join(), 9, client_id=name)
-            assert asked.error_code == ErrorCode.MEMBER_ID_REQUIRED
-            assert asked.member_id.startswith(f"{name}-00000000-0000-0000-0000-")
-            joined.append(await kwire.call(join(asked.member_id), 9))
+            first = await kwire.call(join(), 9, client_id=name)
+            assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
+            assert first.member_id.startswith(f"{name}-00000000-0000-0000-0000-")
+            joined.append(await kwire.call(join(first.member_id), 9))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(member, "one")
@@ -168,7 +168,7 @@ def test_offsets_of_a_deleted_topic_are_forgotten() -> None:
     with_broker(scenario)
 
 
-def test_deleting_the_offsets_topic_sends_waiting_members_away_and_begins_anew() -> None:
+def test_deleting_the_offsets_topic_sends_waiting_members_away_and_starts_over() -> None:
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
         await kwire.call(commit(7, "other"), 9)
@@ -200,7 +200,7 @@ def test_a_record_that_cannot_be_read_is_passed_over() -> None:
     with_broker(after, disk=with_broker(before))
 
 
-def test_a_batch_whose_records_cannot_be_told_apart_leaves_its_groups_without_a_coordinator() -> None:
+def test_a_batch_whose_records_cannot_be_separated_leaves_its_groups_without_a_coordinator() -> None:
     async def before(kwire: InTrio) -> None:
         kwire.create_topic("t")
         await kwire.call(commit(7, "g"), 9)

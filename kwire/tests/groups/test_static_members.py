@@ -19,7 +19,7 @@ def static_group(driver: ShardDriver, *instances: str, **join: object) -> list[s
     return ids
 
 
-def test_a_static_member_joins_without_the_detour_and_its_id_tells_its_instance() -> None:
+def test_a_static_member_joins_without_the_detour_and_its_id_contains_its_instance() -> None:
     driver = ShardDriver()
     leader, follower = static_group(driver, "one", "two")
     assert (leader, follower) == ("one-uuid1", "two-uuid2")
@@ -36,7 +36,7 @@ def test_a_restarted_follower_gets_its_assignment_back_without_a_rebalance() -> 
     assert driver.synced(driver.sync(back.member_id, 1, instance_id="two")).assignment == b"two"
 
 
-def test_a_restarted_leader_that_knows_how_is_told_to_skip_the_assignment() -> None:
+def test_a_restarted_leader_of_a_newer_version_is_to_skip_the_assignment() -> None:
     driver = ShardDriver()
     static_group(driver, "one", "two")
     back = driver.joined(driver.join(instance_id="one", version=9))
@@ -45,7 +45,7 @@ def test_a_restarted_leader_that_knows_how_is_told_to_skip_the_assignment() -> N
     assert driver.state() == "Stable"
 
 
-def test_a_restarted_leader_of_an_older_version_is_told_its_former_id_leads() -> None:
+def test_a_restarted_leader_of_an_older_version_gets_its_former_id_as_the_leader() -> None:
     driver = ShardDriver()
     old_leader, _ = static_group(driver, "one", "two")
     back = driver.joined(driver.join(instance_id="one", version=8))

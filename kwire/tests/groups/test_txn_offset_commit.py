@@ -50,7 +50,7 @@ def plain_commit(offset: int, partition: int = 0) -> OffsetCommitRequest:
 
 
 @pytest.mark.parametrize(
-    ("said", "told", "told_before", "since"),
+    ("refusal", "returned", "returned_before", "since"),
     [
         (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE, 4),
         (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None, 2),
@@ -62,16 +62,16 @@ def plain_commit(offset: int, partition: int = 0) -> OffsetCommitRequest:
         (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR, None, 0),
     ],
 )
-def test_the_coordinators_refusal_is_told_in_the_words_of_the_version(
-    said: ErrorCode, told: ErrorCode, told_before: ErrorCode | None, since: int
+def test_the_coordinators_refusal_is_returned_as_an_error_of_the_version(
+    refusal: ErrorCode, returned: ErrorCode, returned_before: ErrorCode | None, since: int
 ) -> None:
     async def scenario(kwire: InTrio) -> None:
         ids = {"t": kwire.create_topic("t")}
         for version in VERSIONS:
             future: Future[KafkaError | None] = Future()
-            future.set(KafkaError(said))
-            FakeTransactions([said, future]).stand_in(kwire.broker)
-            error = told if version >= since else told_before or ErrorCode.COORDINATOR_NOT_AVAILABLE
+            future.set(KafkaError(refusal))
+            FakeTransactions([refusal, future]).stand_in(kwire.broker)
+            error = returned if version >= since else returned_before or ErrorCode.COORDINATOR_NOT_AVAILABLE
             t = ids["t"] if version >= 6 else "t"
             for _ in range(2):
                 with naming(f"v{version}"):
@@ -82,7 +82,7 @@ def test_the_coordinators_refusal_is_told_in_the_words_of_the_version(
     with_broker(scenario)
 
 
-def test_nothing_is_appended_before_the_coordinator_has_said_yes() -> None:
+def test_nothing_is_appended_before_the_coordinator_has_agreed() -> None:
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
         await kwire.call(plain_commit(1), 9)
@@ -107,13 +107,13 @@ def test_nothing_is_appended_before_the_coordinator_has_said_yes() -> None:
     with_broker(scenario)
 
 
-@pytest.mark.parametrize("said", [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE])
-def test_when_a_marker_comes_while_the_coordinator_is_asked_it_is_asked_again(said: ErrorCode) -> None:
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE])
+def test_when_a_marker_comes_during_the_request_to_the_coordinator_it_is_sent_again(error: ErrorCode) -> None:
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
         at_once(kwire.broker.groups.partition_of("g"))
         future: Future[KafkaError | None] = Future()
-        transactions = FakeTransactions([future, said or None]).stand_in(kwire.broker)
+        transactions = FakeTransactions([future, error or None]).stand_in(kwire.broker)
         answers: list[Any] = []
 
         async def commit() -> None:
@@ -124,9 +124,9 @@ def test_when_a_marker_comes_while_the_coordinator_is_asked_it_is_asked_again(sa
             await trio.sleep(1)
             end_transaction(kwire.broker, committed=True)
             future.set(None)
-        assert errors(answers[0]) == {("t", 0): said}
+        assert errors(answers[0]) == {("t", 0): error}
         assert len(transactions.enlistments) == 2
-        assert await stable_offset(kwire) == (-1 if said else UNSTABLE)
+        assert await stable_offset(kwire) == (-1 if error else UNSTABLE)
 
     with_broker(scenario)
 
@@ -147,7 +147,7 @@ def test_a_fenced_producer_is_refused_and_that_is_no_news_for_the_log(caplog: py
     assert caplog.messages == []
 
 
-def test_a_restart_knows_what_was_committed_aborted_and_open() -> None:
+def test_a_restart_restores_what_was_committed_aborted_and_open() -> None:
     async def first(kwire: InTrio) -> None:
         kwire.create_topic("t", 4)
         FakeTransactions().stand_in(kwire.broker)

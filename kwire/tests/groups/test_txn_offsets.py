@@ -136,13 +136,13 @@ def test_too_much_metadata_refuses_that_partition_alone() -> None:
 # Who may commit
 
 
-def test_clients_that_do_not_say_who_they_are_may_commit_even_while_the_group_has_members() -> None:
+def test_clients_that_send_no_member_id_may_commit_even_while_the_group_has_members() -> None:
     driver = ShardDriver()
     driver.stable_group("a")
     assert driver.commit_transactional({("t", 0): 7}, version=2) == [ErrorCode.NONE]
 
 
-def test_clients_that_say_who_they_are_must_be_right() -> None:
+def test_clients_that_identify_themselves_must_be_right() -> None:
     driver = ShardDriver()
     (leader,) = driver.stable_group("a", instance_id="one")
     offsets = {("t", 0): 7}
@@ -183,7 +183,7 @@ def test_a_commit_in_a_transaction_is_no_sign_of_life() -> None:
     assert driver.state() == "Empty"
 
 
-def test_a_generation_of_a_group_that_is_not_there_is_refused_as_the_version_knows_it() -> None:
+def test_a_generation_of_a_group_that_is_not_there_is_refused_with_an_error_of_the_version() -> None:
     driver = ShardDriver()
     for version, error in ((5, ErrorCode.ILLEGAL_GENERATION), (6, ErrorCode.GROUP_ID_NOT_FOUND)):
         assert driver.commit_transactional({("t", 0): 7}, generation=1, member_id="m", version=version) == [error]
@@ -193,7 +193,7 @@ def test_a_generation_of_a_group_that_is_not_there_is_refused_as_the_version_kno
 # Stable offsets
 
 
-def test_stable_offsets_of_other_partitions_and_groups_are_told() -> None:
+def test_stable_offsets_of_other_partitions_and_groups_are_returned() -> None:
     driver = ShardDriver()
     driver.commit({("t", 0): 1, ("t", 1): 2})
     driver.commit({("t", 0): 3}, group="other")

@@ -136,7 +136,7 @@ def test_segments_are_written_by_one_process_cleaning_after_cleaning(tmp_path: P
     with_broker(tmp_path, scenario)
 
 
-def test_a_process_that_is_killed_is_told_and_the_next_cleaning_has_a_new_one(
+def test_a_process_that_is_killed_is_logged_and_the_next_cleaning_has_a_new_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(scene: Scene) -> None:
@@ -162,7 +162,7 @@ def test_a_process_that_is_killed_is_told_and_the_next_cleaning_has_a_new_one(
     with_broker(tmp_path, scenario)
 
 
-def test_a_process_that_fails_says_why_in_the_log(
+def test_a_process_that_fails_logs_the_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [])

@@ -78,13 +78,13 @@ def values(numbers: range) -> list[bytes]:
     return [f"value {number}".encode() for number in numbers]
 
 
-def test_confluent_kafka_is_told_and_reads_on_behind_it(folder: Path) -> None:
+def test_confluent_kafka_gets_an_error_and_reads_on_behind_it(folder: Path) -> None:
     with started(folder) as broker:
         consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "g", "fetch.error.backoff.ms": 10})
         consumer.assign([TopicPartition("t", 0, 0)])
         found: list[bytes] = []
         errors: list[int] = []
-        # What is sent first may reach into what nobody knows to be corrupt yet: the client finds that out by itself.
+        # What is sent first may contain a part whose damage is not found yet: the client finds it by itself.
         while ErrorCode.CORRUPT_MESSAGE not in errors:
             message = consumer.poll(10)
             assert message is not None
@@ -108,7 +108,7 @@ def test_confluent_kafka_is_told_and_reads_on_behind_it(folder: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:read_text is deprecated", "ignore:open_text is deprecated")
-def test_kafka_python_is_told_and_reads_on_behind_it(folder: Path) -> None:
+def test_kafka_python_gets_an_error_and_reads_on_behind_it(folder: Path) -> None:
     from kafka import KafkaConsumer, TopicPartition, errors
 
     with started(folder) as broker:
@@ -143,10 +143,10 @@ def test_every_answer_is_as_good_as_the_data(folder: Path, caplog: pytest.LogCap
         # Its end is fine, so it takes more.
         assert client.call(produce(b"more"), 9).responses[0].partition_responses[0].base_offset == BATCHES
         assert fetched(BATCHES)[0] == ErrorCode.NONE
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 1
-    assert f"t-0/{FIRST_SEGMENT} is corrupt" in told[0]
-    assert f"offsets {BAD} to {BAD}" in told[0]
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 1
+    assert f"t-0/{FIRST_SEGMENT} is corrupt" in lines[0]
+    assert f"offsets {BAD} to {BAD}" in lines[0]
 
 
 def group_on(partition: int) -> str:
@@ -203,7 +203,7 @@ def crashed_early(data: Path) -> None:
 
 @pytest.mark.parametrize("stop", [crashed, crashed_early, lambda _data: None], ids=["late", "early", "clean"])
 @pytest.mark.parametrize("at", [8, 80], ids=["a header", "a record"])
-def test_without_its_metadata_the_broker_does_not_start_and_says_where_it_is_damaged(
+def test_without_its_metadata_the_broker_does_not_start_and_reports_where_it_is_damaged(
     folder: Path, stop: Callable[[Path], None], at: int
 ) -> None:
     file = folder / "data" / "__cluster_metadata-0" / FIRST_SEGMENT
@@ -227,7 +227,7 @@ def test_a_torn_end_of_the_metadata_is_what_a_crash_leaves(folder: Path) -> None
         pass
 
 
-def test_what_a_crash_cost_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_crash_cost_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with started(tmp_path) as broker, RawClient(broker.address) as client:
         create_topic(client)
         for number in range(BATCHES):
@@ -238,10 +238,10 @@ def test_what_a_crash_cost_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixt
     crashed_early(data)
     with started(tmp_path):
         pass
-    told = " ".join(record.getMessage() for record in caplog.records)
-    assert "t-0 was not closed cleanly: cut" in told
-    assert f"t-0 lost {BATCHES - BAD - 1} good batches" in told
-    assert f"up to offset {BATCHES - 1}" in told
+    logged = " ".join(record.getMessage() for record in caplog.records)
+    assert "t-0 was not closed cleanly: cut" in logged
+    assert f"t-0 lost {BATCHES - BAD - 1} good batches" in logged
+    assert f"up to offset {BATCHES - 1}" in logged
 
 
 def test_an_unreadable_topic_id_is_no_reason_not_to_start(folder: Path) -> None:

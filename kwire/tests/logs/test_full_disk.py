@@ -106,7 +106,7 @@ async def deleted(it: InTrio, name: str) -> int:
     return code
 
 
-def test_a_producer_is_told_at_once_and_goes_on_when_there_is_room(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_producer_gets_an_error_at_once_and_continues_when_there_is_room(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(it: InTrio, disk: SmallDisk) -> None:
         count = await fill_up(it, disk)
         partition = it.broker.partitions.find("t", 0)
@@ -168,9 +168,9 @@ def test_topics_are_deleted_on_a_full_disk_and_that_makes_room(caplog: pytest.Lo
         assert not it.broker.log_dirs.metadata.reserve.is_out
 
     on_a_small_disk(scenario)
-    told = [record.message for record in caplog.records if "disk" in record.message]
-    assert [FULL in line for line in told] == [True, False]
-    assert ROOM_AGAIN in told[1]
+    lines = [record.message for record in caplog.records if "disk" in record.message]
+    assert [FULL in line for line in lines] == [True, False]
+    assert ROOM_AGAIN in lines[1]
 
 
 def test_a_deleted_topic_s_committed_offsets_go_with_it_on_a_full_disk() -> None:
@@ -191,7 +191,7 @@ def test_a_deleted_topic_s_committed_offsets_go_with_it_on_a_full_disk() -> None
     with_broker(later, settings=["kwire.log.reserve.bytes=0"], disk=disk)
 
 
-def test_a_commit_is_refused_at_once_and_the_log_tells_it_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_commit_is_refused_at_once_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(it: InTrio, disk: SmallDisk) -> None:
         assert await committed(it, 1) == 0
         for _ in range(3):
@@ -207,7 +207,7 @@ def test_a_commit_is_refused_at_once_and_the_log_tells_it_once(caplog: pytest.Lo
 
 
 @pytest.mark.parametrize("is_out", [False, True])
-def test_nothing_new_is_created_on_a_full_disk_and_what_was_asked_for_is_not_there_later(is_out: bool) -> None:
+def test_nothing_new_is_created_on_a_full_disk_and_what_was_requested_is_not_there_later(is_out: bool) -> None:
     async def scenario(it: InTrio, disk: SmallDisk) -> None:
         it.create_topic("other", 1)
         await fill_up(it, disk)
@@ -341,8 +341,8 @@ def test_a_metadata_record_that_cannot_be_flushed_does_not_come_with_the_next_on
     disk = SmallDisk(ROOM)
     opened = Log.open(disk, "__cluster_metadata-0", LogConfig(), now_ms=0, clean_shutdown=True)
     log = FileMetadataLog(opened, 1, lambda: 0)
-    told: list[int] = []
-    log.watch(lambda: told.append(log.end_offset))
+    ends: list[int] = []
+    log.watch(lambda: ends.append(log.end_offset))
     first, second = (encode_record(TopicRecord(name, bytes(16))) for name in ("first", "second"))
 
     def no_room_for_epochs(operation: str, path: str) -> None:
@@ -353,12 +353,12 @@ def test_a_metadata_record_that_cannot_be_flushed_does_not_come_with_the_next_on
     with pytest.raises(OSError, match="No space left"):
         at_once(log.append([first], expected_end_offset=0))
     disk.before_operation = None
-    assert told == []
+    assert ends == []
     at_once(log.append([second], expected_end_offset=log.end_offset))
     assert [value for _, value in at_once(log.read(0)).records] == [second]
 
 
-def test_it_is_told_before_the_disk_is_full_and_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warning_is_logged_before_the_disk_is_full_and_once(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(it: InTrio, disk: SmallDisk) -> None:
         disk.capacity_bytes = 30 * RESERVE
         disk.write_bytes("others", bytes(20 * RESERVE))
@@ -370,12 +370,12 @@ def test_it_is_told_before_the_disk_is_full_and_once(caplog: pytest.LogCaptureFi
                 await it.broker.housekeeping.write_checkpoints()
 
     on_a_small_disk(scenario)
-    told = [record for record in caplog.records if "will soon be full" in record.message]
-    assert len(told) == 2
-    assert told[0].levelno == logging.WARNING
+    warnings = [record for record in caplog.records if "will soon be full" in record.message]
+    assert len(warnings) == 2
+    assert warnings[0].levelno == logging.WARNING
 
 
-def test_a_disk_that_is_full_at_the_start_is_told_of() -> None:
+def test_a_disk_that_is_full_at_the_start_is_logged() -> None:
     disk = SmallDisk(ROOM)
     Broker.open(load_config(settings=[f"kwire.log.reserve.bytes={RESERVE}"]), disk, SystemClock()).close()
     disk.remove(".kwire.reserve")

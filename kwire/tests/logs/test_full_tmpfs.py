@@ -59,7 +59,7 @@ def error_of_kafka_python(address: str) -> str:
     return done.stdout.strip() or done.stderr
 
 
-def test_clients_learn_of_it_at_once_and_go_on_by_themselves_when_a_topic_is_deleted(
+def test_clients_get_an_error_at_once_and_continue_by_themselves_when_a_topic_is_deleted(
     tmp_path: Path, tmpfs: SmallTmpfs
 ) -> None:
     delivered: list[tuple[object, int]] = []
@@ -75,7 +75,7 @@ def test_clients_learn_of_it_at_once_and_go_on_by_themselves_when_a_topic_is_del
         assert producer.flush(PATIENCE_S) == 0
         fill_up(client, tmpfs, topic="large")
 
-        # Refused, each at once, and told of once.
+        # Each is refused at once, and all of them are logged once.
         for _ in range(100):
             began = time.monotonic()
             assert append(client, OVER_A_PAGE) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -148,7 +148,7 @@ def test_a_kill_while_it_is_full_and_a_start_while_it_still_is_lose_nothing(tmp_
         assert broker.stop() == 0
 
 
-def test_without_a_reserve_the_stop_says_that_it_was_not_clean_and_nothing_is_lost(
+def test_without_a_reserve_the_stop_reports_that_it_was_not_clean_and_nothing_is_lost(
     tmp_path: Path, tmpfs: SmallTmpfs
 ) -> None:
     with serve(tmp_path, tmpfs, "kwire.log.reserve.bytes=0") as broker, RawClient(broker.address) as client:

@@ -103,7 +103,7 @@ def test_a_log_is_cleaned_once_its_dirty_part_is_large_enough() -> None:
         assert await scene.cleaner.clean_all() == 1
         assert scene.cleaned == 2
         scene.put("a")
-        assert await scene.cleaner.clean_all() == 0, "a third of it is dirty, and half is asked for"
+        assert await scene.cleaner.clean_all() == 0, "a third of it is dirty, and half is required"
         scene.put("a")
         scene.put("a")
         assert await scene.cleaner.clean_all() == 1
@@ -224,7 +224,7 @@ def test_a_damaged_log_is_named_once_and_then_left_alone(caplog: pytest.LogCaptu
     with_broker(scenario)
 
 
-def test_a_full_disk_leaves_the_log_as_it_was_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_leaves_the_log_as_it_was_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(scene: Scene) -> None:
         scene.put("a")
         scene.put("a")

@@ -46,7 +46,7 @@ TIMEOUT_S = 20
 STORAGE = ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_new_partition_goes_where_there_are_the_fewest_and_the_metadata_say_where() -> None:
+def test_a_new_partition_goes_where_there_are_the_fewest_and_its_folder_is_in_the_metadata() -> None:
     broker = open_broker(new_disks("/a", "/b", "/c"))
     one = create(broker, "one")
     five = create(broker, "five", 5)
@@ -74,7 +74,7 @@ def test_a_restart_finds_every_partition_in_its_folder(clean: bool) -> None:
     again.close()
 
 
-def test_the_metadata_log_is_in_the_first_folder_or_where_it_is_asked_for() -> None:
+def test_the_metadata_log_is_in_the_first_folder_or_in_the_configured_one() -> None:
     disks = new_disks("/a", "/b")
     open_broker(disks, "metadata.log.dir=/b").close()
     assert [disk.exists("__cluster_metadata-0") for disk in disks.values()] == [False, True]
@@ -83,7 +83,7 @@ def test_the_metadata_log_is_in_the_first_folder_or_where_it_is_asked_for() -> N
         open_broker(disks)
 
 
-def test_a_broker_does_not_begin_anew_where_only_other_folders_know_it() -> None:
+def test_a_broker_does_not_start_over_where_only_other_folders_belong_to_it() -> None:
     disks = new_disks("/a", "/b")
     open_broker(disks).close()
     with pytest.raises(StorageError, match="the metadata log is not here, although /b is a folder of this broker's"):
@@ -168,7 +168,7 @@ def test_a_folder_that_is_left_out_of_log_dirs_keeps_its_partitions_out_of_servi
     broker.close()
     alone = open_broker({"/a": disks["/a"]})
     assert refusal(lambda: alone.partitions.find("t", 1)) == STORAGE
-    # That is also the way to go on without it: a topic that is deleted may be made again, and a new folder is taken.
+    # That is also the way to continue without it: a topic that is deleted may be made again, and a new folder is taken.
     at_once(alone.metadata.change(delete_topics, DeleteTopicsRequest(topic_names=["t"]), version=5))
     alone.close()
     renewed = open_broker({"/a": disks["/a"], "/b": FaultyDisk()})
@@ -256,7 +256,7 @@ def test_a_folder_whose_logs_cannot_be_recovered_is_out_of_service_and_the_other
     fail, failures = failing("truncate", "t-3"), iter([True])
 
     def fail_once(name: str, path: str) -> None:
-        # Asked again the disk would say that all is well; nobody may.
+        # A second call would succeed; nobody may make one.
         if name == "truncate" and path.startswith("t-3") and next(failures, False):
             fail(name, path)
 
@@ -307,7 +307,7 @@ def test_groups_whose_partition_is_out_of_service_have_no_coordinator() -> None:
     lame.close()
 
 
-def test_clients_of_one_folder_go_on_while_those_of_the_other_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_of_one_folder_continue_while_those_of_the_other_get_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     disks = new_disks("/a", "/b")
     monkeypatch.setattr(BrokerInThread, "_open_disk", lambda self: disks)
     settings = {"log.dirs": "/a,/b", "num.partitions": "2"}
@@ -339,7 +339,7 @@ def test_clients_of_one_folder_go_on_while_those_of_the_other_are_told(monkeypat
         assert fetch(client, 0, 0) == (0, 2)
 
 
-def test_a_broker_knows_the_epoch_of_its_last_stop_if_that_was_clean_in_every_folder() -> None:
+def test_a_broker_has_the_epoch_of_its_last_stop_if_that_was_clean_in_every_folder() -> None:
     disks = new_disks()
     broker = open_broker(disks)
     assert broker.log_dirs.stopped_epoch == -1
@@ -352,7 +352,7 @@ def test_a_broker_knows_the_epoch_of_its_last_stop_if_that_was_clean_in_every_fo
     again.close()
     path = list(disks)[-1]
     disks[path].write_bytes(names.CLEAN_SHUTDOWN, encode_clean_shutdown(epoch + 1))
-    assert open_broker(disks).log_dirs.stopped_epoch == -1, "they say different things"
+    assert open_broker(disks).log_dirs.stopped_epoch == -1, "the folders have different epochs"
 
 
 def test_the_epoch_of_a_stop_is_unknown_while_a_folder_is_away() -> None:

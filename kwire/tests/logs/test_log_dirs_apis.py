@@ -58,7 +58,7 @@ def test_refusals(broker: Broker) -> None:
     assert move(broker, "/a", long) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_describe_tells_sizes_lag_and_room(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_describe_returns_sizes_lag_and_room(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = filled(broker)
     create(broker, "other")
     monkeypatch.setattr(MemoryDisk, "space", lambda self: DiskSpace(1000, 400))
@@ -83,7 +83,7 @@ def test_describe_tells_sizes_lag_and_room(broker: Broker, monkeypatch: pytest.M
     assert [[topic.name for topic in result.topics] for result in some.results] == [[], ["other"]]
 
 
-def test_describe_tells_of_a_folder_that_is_out_of_service(broker: Broker) -> None:
+def test_describe_returns_an_error_for_a_folder_that_is_out_of_service(broker: Broker) -> None:
     filled(broker)
     broker.take_offline(broker.log_dirs.dirs[1], EIO)
     assert [(it.log_dir, it.error_code) for it in described(broker).results] == [
@@ -92,7 +92,7 @@ def test_describe_tells_of_a_folder_that_is_out_of_service(broker: Broker) -> No
     ]
 
 
-def test_producers_and_consumers_go_on_during_moves(
+def test_producers_and_consumers_continue_during_moves(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Back and forth, with a producer and a consumer at work: every record once, in order."""
@@ -157,7 +157,7 @@ def test_producers_and_consumers_go_on_during_moves(
     assert caplog.text.count("moved t-0 from") == 3
 
 
-def test_asking_for_the_folder_that_it_is_in_ends_a_move(broker: Broker, disks: Disks) -> None:
+def test_a_request_for_the_folder_that_it_is_in_ends_a_move(broker: Broker, disks: Disks) -> None:
     partition = filled(broker)
     move(broker, "/b")
     assert rows(broker) == {"/a": [("t", 0, False)], "/b": [("t", 0, True)]}

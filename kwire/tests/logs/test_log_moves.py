@@ -44,7 +44,7 @@ from testkit.scenes.folder_scene import (
 from testkit.scenes.partition_files import log_files
 
 
-def test_a_partition_is_moved_with_all_that_came_meanwhile_and_goes_on_there(broker: Broker, disks: Disks) -> None:
+def test_a_partition_is_moved_with_all_that_came_meanwhile_and_continues_there(broker: Broker, disks: Disks) -> None:
     partition = filled(broker)
     expected = values(partition)
     assert move(broker, "/b") == ErrorCode.NONE
@@ -64,7 +64,7 @@ def test_a_partition_is_moved_with_all_that_came_meanwhile_and_goes_on_there(bro
     again.close()
 
 
-def test_what_batches_do_not_tell_is_moved_too(broker: Broker) -> None:
+def test_what_batches_do_not_contain_is_moved_too(broker: Broker) -> None:
     partition = create(broker, "t")[0]
 
     def idempotent(producer: int, sequence: int) -> int:
@@ -75,7 +75,7 @@ def test_what_batches_do_not_tell_is_moved_too(broker: Broker) -> None:
     three = memoryview(bytearray(build_batch([Record(timestamp=0, value=b"x")] * 3)))
     partition.append(three, read_header(three), acks=1, now_ms=0)
     assert [idempotent(7, 0), idempotent(7, 1), idempotent(8, 0)] == [4, 5, 6]
-    # In the middle of a batch, so that no file's name tells it.
+    # In the middle of a batch, so that no file's name contains it.
     partition.delete_records_before(2, now_ms=0)
     at_once(broker.metadata.change(epochs_behind, {(partition.topic_id, 0): 4}))
     partition.log.leader_epochs.assign(5, partition.log.log_end_offset)
@@ -233,12 +233,12 @@ def test_a_stop_at_any_operation_leaves_one_log_with_every_record(loses_power: b
         assert partition.log_start_offset >= 2 or log_files(partition).segments.bases[0] == 0, number
         assert sum(disk.exists("t-0") for disk in after.values()) == 1, number
         ends.add((folder_path(again, partition), bool(again.moves.moves)))
-        # The metadata say where it is, whatever had been decided.
+        # Its folder is the one in the metadata, whatever had been decided.
         [folder] = [it for it in again.log_dirs if it.meta.directory_id == partition.directory_id]
         assert folder.path == folder_path(again, partition), number
         if folder_path(again, partition) == "/b":
             assert again.log_dirs.dirs[1].topic_id("t", 0) == partition.topic_id, number
-        # The move that was asked for goes on, or is over.
+        # The requested move continues, or is over.
         carry_out(again)
         assert [name for name in after["/b"].listdir("") if name.endswith("-future")] == []
         append(partition, b"and on")
@@ -268,7 +268,7 @@ def test_a_folder_that_fails_ends_its_moves(broker: Broker, path: str) -> None:
     assert partition.closed == (path == "/a")
 
 
-def test_a_move_whose_folders_cannot_be_renamed_begins_anew_at_the_next_start() -> None:
+def test_a_move_whose_folders_cannot_be_renamed_restarts_at_the_next_start() -> None:
     disks = new_disks("/a", "/b", "/c")
     broker = open_broker(disks, "metadata.log.dir=/a")
     create(broker, "first")
@@ -469,7 +469,7 @@ def test_a_move_ends_before_the_log_of_its_deleted_topic_goes(broker: Broker, mo
     close = Partition.close
 
     def noted(self: Partition) -> None:
-        # A deletion takes several turns of the loop from here on, and in any of them the move might go on.
+        # A deletion takes several turns of the loop from here on, and in any of them the move might continue.
         moving.extend(broker.moves.moves)
         close(self)
 

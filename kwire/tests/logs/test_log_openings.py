@@ -40,20 +40,20 @@ def test_only_what_was_not_synced_is_looked_through_the_largest_first() -> None:
     for folder, checkpoints in broker.housekeeping.take_checkpoints():
         folder.write(checkpoints)
     given: list[int] = []
-    said: list[str] = []
+    lines: list[str] = []
 
     def run(tasks: list[Callable[[], None]], progress: Callable[[], str], _: int) -> None:
         given.append(len(tasks))
         for task in tasks:
-            said.append(progress())
+            lines.append(progress())
             task()
-        said.append(progress())
+        lines.append(progress())
 
     config = load_config(data_dirs=list(disks))
     again = Broker.open(config, dict(killed(disks)), SystemClock(), run_all=run)
     assert given == [4]
-    assert [line.partition(": ")[2].split(", ")[0] for line in said] == [f"{n} of 4 logs" for n in range(5)]
-    assert said[-1].endswith("1 of 1 MiB checked")
+    assert [line.partition(": ")[2].split(", ")[0] for line in lines] == [f"{n} of 4 logs" for n in range(5)]
+    assert lines[-1].endswith("1 of 1 MiB checked")
     assert [len(values(it)) for it in replicas(again, "t")] == [1, 2, 3, 5]
     assert sizes == [it.log.size_in_bytes for it in replicas(again, "t")]
     again.close()
@@ -69,27 +69,27 @@ def test_bytes_and_logs_are_counted_while_they_are_read() -> None:
     assert str(OpeningProgress(1000, 3, 900 << 20, (120 << 20) - 1)) == "3 of 1,000 logs, 120 of 900 MiB checked"
 
 
-def test_tasks_run_side_by_side_and_what_takes_long_says_how_far_it_is(
+def test_tasks_run_side_by_side_and_what_takes_long_logs_its_progress(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("kwire.node.running.PROGRESS_INTERVAL_S", 0.01)
     caplog.set_level(logging.INFO)
-    said = threading.Event()
+    is_called = threading.Event()
     meeting = threading.Barrier(2, timeout=20)
 
     def wait_for_the_line() -> None:
         meeting.wait()
-        assert said.wait(20)
+        assert is_called.wait(20)
 
     def progress() -> str:
-        said.set()
+        is_called.set()
         return "half of it"
 
     _with_progress([wait_for_the_line, wait_for_the_line], progress, 2)
     assert "half of it" in caplog.messages
 
 
-def test_what_is_quick_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_quick_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     _with_progress([lambda: None, lambda: None], lambda: "all of it", 2)
     assert caplog.messages == []
@@ -124,7 +124,7 @@ def test_a_log_whose_files_contradict_each_other_is_a_refusal_in_one_line(monkey
 
 
 @pytest.mark.parametrize(("flush_messages", "left"), [(1, 2), (2, 2), (3, 0)])
-def test_what_a_dead_process_left_unflushed_is_flushed_where_the_topic_asks_for_it(
+def test_what_a_dead_process_left_unflushed_is_flushed_where_the_topic_requires_it(
     flush_messages: int, left: int
 ) -> None:
     """Else a retry of what was never acknowledged would be acknowledged, and a power cut could take it."""

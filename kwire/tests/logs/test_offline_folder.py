@@ -51,7 +51,7 @@ def test_a_disk_that_fails_takes_its_folder_and_all_partitions_out_of_service(
     append(other)
     disk.before_operation = failing(operation, "one-0")
     assert refusal(lambda: append(one)) == ErrorCode.KAFKA_STORAGE_ERROR
-    # The disk is well again; nobody asks it.
+    # The disk is well again; nobody calls it.
     disk.before_operation = None
     for partition in (one, other):
         assert refusal(lambda it=partition: append(it)) == ErrorCode.KAFKA_STORAGE_ERROR  # type: ignore[misc]
@@ -64,7 +64,7 @@ def test_a_disk_that_fails_takes_its_folder_and_all_partitions_out_of_service(
 
 
 @pytest.mark.parametrize("code", [errno.ENOENT, errno.EEXIST, errno.EBADF])
-def test_files_that_are_not_as_kwire_left_them_cost_one_partition_and_are_told_with_a_traceback(
+def test_files_that_are_not_as_kwire_left_them_cost_one_partition_and_are_logged_with_a_traceback(
     broker: Broker, disk: MemoryDisk, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, other = new_topic(broker, "one"), new_topic(broker, "other")
@@ -93,7 +93,7 @@ def test_a_metadata_log_that_is_not_as_kwire_left_it_ends_the_broker(broker: Bro
     assert "the metadata log in ./data is out of service" in broker.fatal
 
 
-def test_a_checkpoint_whose_file_is_gone_is_told_with_a_traceback_and_written_the_next_time(
+def test_a_checkpoint_whose_file_is_gone_is_logged_with_a_traceback_and_written_the_next_time(
     broker: Broker, disk: MemoryDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     partition = new_topic(broker, "t", flush_messages="1")
@@ -134,7 +134,7 @@ def test_a_disk_that_is_full_is_not_a_disk_that_failed(broker: Broker, disk: Mem
 
 
 def test_a_sync_that_fails_for_want_of_room_is_final(broker: Broker, disk: MemoryDisk) -> None:
-    # Nobody knows which pages were dropped: the next sync would say that all is well.
+    # Which pages were dropped is unknown: the next sync would succeed.
     partition = new_topic(broker, "t", flush_messages="1")
     disk.before_operation = failing("sync", "t-0", errno.ENOSPC)
     assert refusal(lambda: append(partition)) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -207,7 +207,7 @@ def test_a_restart_brings_the_folder_back(disk: MemoryDisk) -> None:
     again.close()
 
 
-def test_an_embedded_broker_ends_and_tells_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_embedded_broker_ends_and_its_user_gets_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     _end_by_the_disk_of_the_metadata(monkeypatch)
 
 

@@ -67,7 +67,7 @@ def test_a_leader_that_is_back_does_not_wait_for_replicas_that_ended_with_it() -
     cluster.unfence(1)
     assert (cluster.leaders(), cluster.isrs()) == ([1], [(1,)])
     cluster.unfence(2)
-    assert (cluster.leaders(), cluster.isrs()) == ([1], [(1,)]), "its leader says when it is in sync"
+    assert (cluster.leaders(), cluster.isrs()) == ([1], [(1,)]), "its leader reports when it is in sync"
 
 
 def test_a_broker_that_shuts_down_hands_over_and_is_not_elected_again() -> None:
@@ -91,7 +91,7 @@ def test_a_broker_that_starts_again_leads_nothing_before_it_serves() -> None:
     assert cluster.leaders() == [2, 1]
 
 
-def test_what_an_earlier_start_asks_for_is_not_done() -> None:
+def test_requests_of_an_earlier_start_have_no_effect() -> None:
     cluster = Cluster()
     epoch = cluster.image.brokers[1].broker_epoch
     cluster.register(1)

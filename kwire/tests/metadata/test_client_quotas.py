@@ -69,10 +69,10 @@ def described(metadata: MetadataService, *components: tuple[str, int, str | None
     )
 
 
-def test_quotas_are_set_changed_and_removed_and_watchers_are_told() -> None:
+def test_quotas_are_set_changed_and_removed_and_watchers_are_notified() -> None:
     metadata = service()
-    told: list[Changes] = []
-    metadata.watch(told.append)
+    notified: list[Changes] = []
+    metadata.watch(notified.append)
     alice: Entity = {"user": "alice"}
     both = (("producer_byte_rate", 1000.0), ("request_percentage", 12.5))
     assert alter(metadata, entry(alice, *both)) == [(alice, E.NONE, None)]
@@ -81,19 +81,19 @@ def test_quotas_are_set_changed_and_removed_and_watchers_are_told() -> None:
     assert described(metadata) == ["user=alice: request_percentage=50"]
     assert alter(metadata, entry(alice, ("request_percentage", None)))[0][1] is E.NONE
     assert described(metadata) == []
-    assert [it.access.quotas for it in told if it.access.quotas] == [{(("user", "alice"),)}] * 3
+    assert [it.access.quotas for it in notified if it.access.quotas] == [{(("user", "alice"),)}] * 3
 
 
 def test_what_changes_nothing_is_not_recorded() -> None:
     metadata = service()
     alter(metadata, entry({"user": None}, ("producer_byte_rate", 5.0)))
     end = metadata.log.end_offset
-    told: list[Changes] = []
-    metadata.watch(told.append)
+    notified: list[Changes] = []
+    metadata.watch(notified.append)
     alter(metadata, entry({"user": None}, ("producer_byte_rate", 5.0), ("consumer_byte_rate", None)))
     alter(metadata, entry({"user": "nobody"}, ("producer_byte_rate", None)))
     alter(metadata, entry({"user": "nobody"}, ("producer_byte_rate", 1.0)), validate_only=True)
-    assert not any(it.access.quotas for it in told)
+    assert not any(it.access.quotas for it in notified)
     assert metadata.log.end_offset == end
     assert len(metadata.image.access.quotas) == 1
 
@@ -242,7 +242,7 @@ def test_a_snapshot_has_them() -> None:
     assert sum(type(it).__name__ == "ClientQuotaRecord" for it in image_records(metadata.image)) == 6
 
 
-def test_who_may_create_fewer_topics_is_told_so_in_a_new_version_and_has_to_wait_in_an_old_one() -> None:
+def test_who_may_create_fewer_topics_gets_an_error_in_a_new_version_and_has_to_wait_in_an_old_one() -> None:
     metadata = service()
     broker: Any = FakeBroker(metadata)
     broker.client_quotas.follow({(("user", "ANONYMOUS"),): {"controller_mutation_rate": 1.0}})

@@ -31,7 +31,7 @@ from testkit.metadata.harness import CLUSTER_ID, FakeBroker, context, service
 
 E = ErrorCode
 R = TypeVar("R")
-NOT_ASKED = -(1 << 31)
+NOT_REQUESTED = -(1 << 31)
 
 
 def as_sent(response: Any, kind: type[R], version: int) -> R:
@@ -63,11 +63,11 @@ def request_metadata(
     port: int = 9092,
     operations: bool = False,
 ) -> MetadataResponse:
-    asked = [
+    requested = [
         MetadataRequestTopic(NULL_UUID, it) if isinstance(it, str) else MetadataRequestTopic(it, None)
         for it in topics or []
     ]
-    request = MetadataRequest(None if topics is None else asked, create, operations, operations)
+    request = MetadataRequest(None if topics is None else requested, create, operations, operations)
     broker: Any = FakeBroker(opened) if isinstance(opened, MetadataService) else opened
     answer = bound(metadata.handle, broker)(request, context(version, port=port))
     return as_sent(answered(answer) if isinstance(answer, Coroutine) else answer, MetadataResponse, version)
@@ -169,18 +169,18 @@ def test_topics_by_id_are_refused_before_version_12() -> None:
     assert answer.brokers == []
 
 
-def test_authorized_operations_are_all_of_them_when_asked_for() -> None:
+def test_authorized_operations_are_all_of_them_when_requested() -> None:
     opened = with_topics(CreatableTopic("t", 1, 1))
     answer = request_metadata(opened, ["t"], version=9, operations=True)
     assert (answer.cluster_authorized_operations, answer.topics[0].topic_authorized_operations) == (8096, 3576)
     answer = request_metadata(opened, ["t"], version=9)
     assert (answer.cluster_authorized_operations, answer.topics[0].topic_authorized_operations) == (
-        NOT_ASKED,
-        NOT_ASKED,
+        NOT_REQUESTED,
+        NOT_REQUESTED,
     )
 
 
-def test_clients_are_told_the_address_that_they_dialled() -> None:
+def test_clients_get_the_address_that_they_dialled() -> None:
     opened = with_topics()
     assert request_metadata(opened, [], port=1111).brokers[0].port == 1111
     assert request_metadata(opened, [], port=2222).brokers[0].port == 2222
@@ -222,7 +222,7 @@ def test_cluster_is_described(version: int) -> None:
         assert answer.cluster_authorized_operations == 8096
 
 
-def test_controllers_are_not_to_be_asked_for_here() -> None:
+def test_controllers_cannot_be_described_here() -> None:
     broker: Any = FakeBroker(with_topics())
     for endpoint_type, code in ((2, E.MISMATCHED_ENDPOINT_TYPE), (3, E.UNSUPPORTED_ENDPOINT_TYPE)):
         request = DescribeClusterRequest(False, endpoint_type)
@@ -281,7 +281,7 @@ def test_paging_visits_every_partition_once() -> None:
         assert seen == everything
 
 
-def test_cursor_says_where_to_go_on() -> None:
+def test_cursor_is_where_the_next_page_starts() -> None:
     opened = with_topics(CreatableTopic("foo", 2, 1), CreatableTopic("t", 1, 1))
     assert describe(opened, ["foo"], limit=1) == ([("foo", E.NONE, [0])], ("foo", 1))
     assert describe(opened, ["foo"], limit=1, cursor=("foo", 1)) == ([("foo", E.NONE, [1])], None)

@@ -42,12 +42,12 @@ def metadata() -> MetadataService:
     return opened
 
 
-def test_set_is_visible_at_once_and_watchers_are_told(metadata: MetadataService) -> None:
-    told: list[Changes] = []
-    metadata.watch(told.append)
+def test_set_is_visible_at_once_and_watchers_are_notified(metadata: MetadataService) -> None:
+    notified: list[Changes] = []
+    metadata.watch(notified.append)
     assert incremental(metadata, TOPIC, "t", ("retention.ms", SET, "5")) == (E.NONE, None)
     assert metadata.topic_values("t")["retention.ms"] == 5
-    assert told[-1].configured_topics() == ["t"]
+    assert notified[-1].configured_topics() == ["t"]
     assert incremental(metadata, TOPIC, "t", ("retention.ms", DELETE, None)) == (E.NONE, None)
     assert metadata.topic_values("t")["retention.ms"] == 360_000_000
 

@@ -45,7 +45,7 @@ def test_a_topic_is_described_whole(metadata: MetadataService) -> None:
     assert (entry.value, entry.config_source, origins(entry)) == ("360000000", 5, [])
 
 
-def test_topic_overrides_are_told_from_defaults(metadata: MetadataService) -> None:
+def test_topic_overrides_are_distinguished_from_defaults(metadata: MetadataService) -> None:
     answered(
         metadata.change(
             create_topics,
@@ -61,7 +61,7 @@ def test_topic_overrides_are_told_from_defaults(metadata: MetadataService) -> No
     ]
 
 
-def test_only_the_keys_asked_for_are_described(metadata: MetadataService) -> None:
+def test_only_the_requested_keys_are_described(metadata: MetadataService) -> None:
     keys = ["segment.bytes", "nonsense", "internal.segment.bytes"]
     assert list(described(metadata, TOPIC, "t", keys)) == ["segment.bytes"]
     assert len(described(metadata, TOPIC, "t", [])) == 34
@@ -84,7 +84,7 @@ def test_a_broker_is_described_whole(metadata: MetadataService) -> None:
     assert entries["listeners"].value == "PLAINTEXT://127.0.0.1:9092"
 
 
-def test_secrets_are_named_but_not_told(metadata: MetadataService) -> None:
+def test_secrets_are_named_but_not_shown(metadata: MetadataService) -> None:
     entries = described(metadata, BROKER, "1")
     for name in ("ssl.keystore.password", "my.plugin.key"):
         assert entries[name].is_sensitive

@@ -132,20 +132,22 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("asked", "code", "facts"), REFUSALS, ids=lambda value: str(value)[:40])
-def test_refusals(asked: CreatableTopic, code: ErrorCode, facts: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("creatable", "code", "facts"), REFUSALS, ids=lambda value: str(value)[:40])
+def test_refusals(creatable: CreatableTopic, code: ErrorCode, facts: tuple[str, ...]) -> None:
     metadata = service()
     before = metadata.image.offset
-    (result,) = create(metadata, asked)
+    (result,) = create(metadata, creatable)
     assert ErrorCode(result.error_code) == code
     assert lacks(result.error_message, *facts) == []
     assert metadata.image.offset == before
 
 
-@pytest.mark.parametrize("asked", [topic("/" * 32_767), topic(configs={"\0" * 32_767: "1"})], ids=["name", "config"])
-def test_the_refusal_of_the_longest_name_fits_into_a_response(asked: CreatableTopic) -> None:
+@pytest.mark.parametrize(
+    "creatable", [topic("/" * 32_767), topic(configs={"\0" * 32_767: "1"})], ids=["name", "config"]
+)
+def test_the_refusal_of_the_longest_name_fits_into_a_response(creatable: CreatableTopic) -> None:
     for count in (1, 2):
-        (result,) = create(service(), *[asked] * count)
+        (result,) = create(service(), *[creatable] * count)
         assert result.error_code != E.NONE
         assert len(result.error_message or "") < 1000
 

@@ -152,13 +152,13 @@ def test_a_token_has_a_secret_that_no_record_has() -> None:
     assert KEY not in repr(scene.metadata.config)
 
 
-def test_a_life_is_as_long_as_asked_for_but_not_longer_than_configured() -> None:
+def test_a_life_is_as_long_as_requested_but_not_longer_than_configured() -> None:
     scene = Scene.begin(
         SETTINGS | {"delegation.token.expiry.time.ms": "1000", "delegation.token.max.lifetime.ms": "5000"}
     )
     lives = {-1: 5000, 0: 5000, 500: 500, 4999: 4999, 5001: 5000, MAX_LONG: 5000}
-    for asked_ms, life_ms in lives.items():
-        token = scene.create(max_lifetime_ms=asked_ms)
+    for requested_ms, life_ms in lives.items():
+        token = scene.create(max_lifetime_ms=requested_ms)
         assert token.max_timestamp_ms - NOW_MS == life_ms
         assert token.expiry_timestamp_ms - NOW_MS == min(1000, life_ms)
 
@@ -256,7 +256,7 @@ def test_tokens_of_others_need_a_permission() -> None:
     scene.authorizer.permitted.add((Operation.CREATE_TOKENS, ResourceType.USER, "User:bob"))
     token = scene.create(ALICE, owner=BOB)
     assert (token.error_code, token.principal_name, token.token_requester_principal_name) == (0, "bob", "alice")
-    # Who asked for it can neither renew nor end it.
+    # The requester can neither renew nor end it.
     assert scene.renew(token.hmac, ALICE)[0] == E.DELEGATION_TOKEN_OWNER_MISMATCH
     assert scene.expire(token.hmac, ALICE)[0] == E.DELEGATION_TOKEN_OWNER_MISMATCH
     assert scene.renew(token.hmac, BOB)[0] == 0
@@ -274,7 +274,7 @@ def test_tokens_of_others_need_a_permission() -> None:
         (Principal("User", "alice", token_authenticated=True), True, False),
     ],
 )
-def test_only_clients_that_are_known_and_not_by_a_token_may_ask(
+def test_only_clients_that_are_known_and_not_by_a_token_may_send_requests(
     principal: Principal, has_sasl: bool, is_allowed: bool
 ) -> None:
     scene = Scene.begin()
@@ -340,7 +340,7 @@ def test_others_see_tokens_by_permissions() -> None:
     assert scene.seen(BOB) == {first, second, third}
 
 
-def test_the_tokens_of_some_are_asked_for() -> None:
+def test_the_tokens_of_some_owners_are_described() -> None:
     scene = Scene.begin()
     token = scene.create(ALICE, renewers=(BOB,))
     other = scene.create(ALICE)
@@ -362,7 +362,7 @@ def test_what_is_seen_of_a_token() -> None:
     assert [(it.principal_type, it.principal_name) for it in seen.renewers] == [("User", "carol"), ("User", "alice")]
 
 
-def test_who_asked_for_a_token_is_told_since_version_3() -> None:
+def test_the_requester_of_a_token_is_returned_since_version_3() -> None:
     scene = Scene.begin()
     for version, name in ((1, ""), (2, ""), (3, "alice")):
         scene.version = version
@@ -435,7 +435,7 @@ class Model:
 
 
 @given(STEPS)
-def test_whatever_is_asked_tokens_live_by_the_rules(steps: list[tuple[str, Principal, int, int]]) -> None:
+def test_whatever_is_requested_tokens_live_by_the_rules(steps: list[tuple[str, Principal, int, int]]) -> None:
     scene = Scene(plain_service())
     models: dict[str, Model] = {}
     secrets: list[tuple[str, bytes]] = [("none", b"x")]

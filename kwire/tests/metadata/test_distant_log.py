@@ -98,15 +98,15 @@ def test_whoever_was_slower_and_finds_it_still_possible_comes_next() -> None:
 
 def test_what_others_append_is_followed_without_a_request() -> None:
     service, log = distant_service()
-    told: list[Changes] = []
-    service.watch(told.append)
+    notified: list[Changes] = []
+    service.watch(notified.append)
     log.record_as_other(*theirs("t"))
     settle()
-    assert [it.name for it in told[0].topics_created] == ["t"]
+    assert [it.name for it in notified[0].topics_created] == ["t"]
     assert service.image.topics["t"].topic_id == THEIRS
 
 
-def test_a_log_that_refuses_is_told_to_whom_it_concerns_and_the_next_goes_on() -> None:
+def test_a_refusal_of_the_log_is_returned_to_its_caller_and_the_next_change_succeeds() -> None:
     service, log = distant_service()
     log.refuses = OSError(errno.EIO, "the connection is lost")
     with pytest.raises(KafkaError) as refused:
@@ -117,7 +117,7 @@ def test_a_log_that_refuses_is_told_to_whom_it_concerns_and_the_next_goes_on() -
     assert answered(service.change(create_topics, creation("t"))).topics[0].error_code == E.NONE
 
 
-def test_a_change_whose_client_hangs_up_is_carried_out_all_the_same() -> None:
+def test_a_change_whose_client_hangs_up_is_still_carried_out() -> None:
     service, _ = distant_service()
     request = service.change(create_topics, creation("t"))
     request.send(None)
@@ -126,7 +126,7 @@ def test_a_change_whose_client_hangs_up_is_carried_out_all_the_same() -> None:
     assert "t" in service.image.topics
 
 
-def test_a_bug_in_one_decision_reaches_whoever_asked_and_nobody_else() -> None:
+def test_a_bug_in_one_decision_reaches_its_caller_and_nobody_else() -> None:
     service, _ = distant_service()
 
     def broken(_: object) -> tuple[list[Any], None]:
@@ -187,7 +187,7 @@ def test_a_block_that_somebody_else_took_meanwhile_is_not_given_out() -> None:
     assert drawn(ids, 2) == [7000, 7001]
 
 
-def test_a_machine_that_finds_no_id_is_told_to_come_again_and_one_is_fetched() -> None:
+def test_a_machine_that_finds_no_id_gets_a_retriable_error_and_one_is_fetched() -> None:
     service, _ = distant_service()
     ids = ProducerIds(service)
     with pytest.raises(KafkaError) as refused:
@@ -208,7 +208,7 @@ def test_all_who_wait_for_a_block_get_ids_of_it_and_it_is_one() -> None:
     assert log.appends == 1
 
 
-def test_who_waits_for_a_block_that_cannot_be_had_is_told_so_and_the_next_tries_again() -> None:
+def test_who_waits_for_a_block_that_cannot_be_had_gets_an_error_and_the_next_tries_again() -> None:
     service, log = distant_service()
     ids = ProducerIds(service)
     log.refuses = OSError(errno.ENOSPC, "full")

@@ -136,7 +136,7 @@ def test_an_unclean_election_is_the_last_resort() -> None:
     assert it.partitions[0].leader_recovery_state == LeaderRecoveryState.RECOVERING
 
 
-def test_an_unclean_election_that_is_asked_for_prefers_an_eligible_replica() -> None:
+def test_an_unclean_election_that_is_requested_prefers_an_eligible_replica() -> None:
     def request_election() -> None:
         records, _ = elect_leaders(it.state, ElectLeadersRequest(1, [TopicPartitions("t", [0])]))
         it.take(records)
@@ -158,7 +158,7 @@ def test_brokers_that_end_together_are_all_eligible_but_those_that_have_lost_rec
     assert it.now() == (NO_LEADER, (), (1,), (1,))
 
 
-def test_with_one_replica_to_ask_for_nobody_else_is_eligible_once_one_is_in_sync() -> None:
+def test_with_one_required_replica_nobody_else_is_eligible_once_one_is_in_sync() -> None:
     it = cluster(1, 2, min_isr=1)
     it.fence(1, 2)
     assert it.now() == (NO_LEADER, (), (1, 2), (1,))

@@ -199,7 +199,7 @@ def test_the_folder_of_a_kwire_without_the_feature_begins_with_it(monkeypatch: p
     assert again.log.end_offset == opened.log.end_offset
 
 
-def test_clients_are_told_what_is_supported_and_what_is_finalized() -> None:
+def test_clients_get_what_is_supported_and_what_is_finalized() -> None:
     opened = service()
     for version, features in (
         (3, {METADATA: (7, 30)}),  # Its clients cannot read a lowest version of 0.

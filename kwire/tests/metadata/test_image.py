@@ -65,7 +65,7 @@ def test_topic_is_found_by_name_and_id() -> None:
     assert changes == Changes(topics_created=[topic])
 
 
-def test_partitions_added_later_are_told_apart() -> None:
+def test_partitions_added_later_are_listed_apart() -> None:
     image, _ = applied(TopicRecord("t", A), partition(A, 0))
     image, changes = applied(partition(A, 1), partition(A, 2), image=image)
     assert changes.topics_created == []

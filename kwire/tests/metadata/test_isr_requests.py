@@ -56,7 +56,7 @@ def behind() -> ElrCluster:
     return it
 
 
-def test_a_leader_is_told_what_the_partition_is_now() -> None:
+def test_a_leader_gets_the_new_state_of_the_partition() -> None:
     it = behind()
     before = it.partitions[0]
     [answer] = request_isr(it, partition(it, 1, 2, 3))
@@ -109,13 +109,13 @@ def test_only_the_leader_is_heard() -> None:
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_an_unknown_topic_is_said_of_each_partition() -> None:
+def test_an_unknown_topic_is_reported_for_each_partition() -> None:
     it = behind()
     answers = request_isr(it, partition(it, 1), partition(it, 1, partition_index=1), topic_id=b"u" * 16)
     assert [answer.error_code for answer in answers] == [ErrorCode.UNKNOWN_TOPIC_ID] * 2
 
 
-def test_a_partition_is_asked_for_once() -> None:
+def test_a_partition_is_requested_once() -> None:
     it = behind()
     answers = request_isr(it, partition(it, 1, 2, 3), partition(it, 1))
     assert [answer.error_code for answer in answers] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
@@ -129,7 +129,7 @@ def test_a_fenced_broker_does_not_join() -> None:
     assert answer.error_code == ErrorCode.INELIGIBLE_REPLICA
 
 
-def test_a_leader_that_goes_by_its_own_request_is_told_that_another_one_was_elected() -> None:
+def test_a_leader_that_goes_by_its_own_request_gets_the_error_that_another_one_was_elected() -> None:
     it = cluster(1, 2)
     assert reassign(it, [2, 3]) == ErrorCode.NONE
     [answer] = request_isr(it, partition(it, 1, 2, 3))
@@ -160,8 +160,10 @@ def test_the_request_is_served(version: int) -> None:
     opened = service()
     broker: Any = FakeBroker(opened)
     epoch = opened.image.brokers[1].broker_epoch
-    for asked, code in ((epoch, ErrorCode.NONE), (epoch - 1, ErrorCode.STALE_BROKER_EPOCH)):
-        answer = answered(bound(alter_partition.handle, broker)(AlterPartitionRequest(1, asked), context(version)))
+    for broker_epoch, code in ((epoch, ErrorCode.NONE), (epoch - 1, ErrorCode.STALE_BROKER_EPOCH)):
+        answer = answered(
+            bound(alter_partition.handle, broker)(AlterPartitionRequest(1, broker_epoch), context(version))
+        )
         writer = Writer()
         answer.write(writer, version)
         read = AlterPartitionResponse.read(Reader(writer.getvalue()), version)

@@ -72,7 +72,7 @@ def test_each_start_begins_the_next_epoch_of_each_partition(stop: Callable[[Brok
     broker.close()
 
 
-def test_a_start_on_a_full_disk_goes_on_in_the_last_epochs(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_start_on_a_full_disk_continues_in_the_last_epochs(caplog: pytest.LogCaptureFixture) -> None:
     disk = SmallDisk(1 << 20)
     carried_here(disk)
     opened(disk).close()

@@ -31,15 +31,15 @@ def open_log(disk: MemoryDisk) -> FileMetadataLog:
     return FileMetadataLog(log, 1, lambda: NOW_MS)
 
 
-def test_first_append_names_the_leader_and_is_told_to_watchers() -> None:
+def test_first_append_names_the_leader_and_notifies_watchers() -> None:
     log = open_log(MemoryDisk())
-    told: list[int] = []
-    log.watch(lambda: told.append(log.end_offset))
+    ends: list[int] = []
+    log.watch(lambda: ends.append(log.end_offset))
     at_once(log.append(VALUES, expected_end_offset=0))
     headers = [header for header, _ in log.log.batches(0)]
     assert [(it.base_offset, it.records_count, it.is_control) for it in headers] == [(0, 1, True), (1, 3, False)]
     assert [it.partition_leader_epoch for it in headers] == [1, 1]
-    assert told == [4]
+    assert ends == [4]
     assert at_once(log.read(0)).records == [(1, VALUES[0]), (2, VALUES[1]), (3, VALUES[2])]
     assert at_once(log.read(3)).records == [(3, VALUES[2])]
     assert at_once(log.read(4)).records == []

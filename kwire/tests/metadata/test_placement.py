@@ -74,7 +74,7 @@ def test_topics_of_one_request_do_not_all_begin_at_the_same_broker() -> None:
     assert [placer.place(count=1, replication_factor=1) for _ in range(4)] == [[[1]], [[2]], [[3]], [[1]]]
 
 
-def test_partitions_that_are_added_go_on_after_the_last_leader_and_even_the_topic_out() -> None:
+def test_partitions_that_are_added_continue_after_the_last_leader_and_even_the_topic_out() -> None:
     placer = Placer.of(cluster([None] * 4))
     more = placer.place_additional([partition([3, 4]), partition([4, 3])], count=2, replication_factor=2)
     assert leaders(more) == {1: 1, 2: 1}
@@ -96,7 +96,7 @@ def test_a_broker_that_shuts_down_is_as_one_that_is_away() -> None:
     assert Placer.of(image).place(count=2, replication_factor=3) == [[1, 3, 2], [3, 1, 2]]
 
 
-def test_a_rack_whose_only_broker_is_away_gets_its_replica_all_the_same() -> None:
+def test_a_rack_whose_only_broker_is_away_still_gets_its_replica() -> None:
     placer = Placer.of(cluster(["a", "a", "b"], fenced={3}))
     assert placer.place(count=2, replication_factor=2) == [[1, 3], [2, 3]]
 

@@ -119,7 +119,7 @@ def elect(cluster: Cluster, election_type: int, indexes: Sequence[int] | None = 
     }
 
 
-def test_the_preferred_replica_leads_again_when_that_is_asked_for() -> None:
+def test_the_preferred_replica_leads_again_when_that_is_requested() -> None:
     cluster = Cluster()
     cluster.add(1, 2)
     cluster.fence(1)
@@ -133,7 +133,7 @@ def test_the_preferred_replica_leads_again_when_that_is_asked_for() -> None:
     assert elect(cluster, PREFERRED, None) == {}
 
 
-def test_an_unclean_leader_is_elected_when_that_is_asked_for() -> None:
+def test_an_unclean_leader_is_elected_when_that_is_requested() -> None:
     cluster = Cluster()
     cluster.add(1, 2, isr=[1])
     assert elect(cluster, UNCLEAN) == {0: ErrorCode.ELECTION_NOT_NEEDED}
@@ -183,7 +183,7 @@ STEPS: st.SearchStrategy[tuple[str, list[int]]] = st.one_of(
 
 
 @given(steps=st.lists(STEPS, max_size=40))
-def test_whatever_is_asked_for_the_isr_is_of_replicas_and_a_reassignment_that_can_end_has_ended(
+def test_whatever_is_requested_the_isr_is_of_replicas_and_a_reassignment_that_can_end_has_ended(
     steps: list[tuple[str, list[int]]],
 ) -> None:
     cluster = Cluster()

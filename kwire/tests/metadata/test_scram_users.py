@@ -119,7 +119,7 @@ def test_a_user_that_is_named_twice_is_left_as_it_is(changes: tuple[Change, ...]
     assert {key: it for key, it in metadata.image.access.scram_credentials.items() if key[0] == "alice"} == before
 
 
-def test_the_first_mistake_of_a_user_is_told() -> None:
+def test_the_first_mistake_of_a_user_is_reported() -> None:
     metadata = service()
     assert alter(metadata, deletion(), upsertion()) == {
         "alice": (NOT_FOUND, "Attempt to delete a user credential that does not exist")

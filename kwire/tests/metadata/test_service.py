@@ -64,7 +64,7 @@ def test_first_start_sets_features_and_registers_this_broker() -> None:
     assert broker.broker_epoch == service.image.offset
 
 
-def test_a_restart_knows_what_was_known_and_writes_nothing() -> None:
+def test_a_restart_restores_the_image_and_writes_nothing() -> None:
     disk = FaultyDisk()
     service, folder = open_service(disk)
     busy(service)
@@ -75,7 +75,7 @@ def test_a_restart_knows_what_was_known_and_writes_nothing() -> None:
     assert again.config == service.config
 
 
-def test_changed_listeners_are_registered_anew() -> None:
+def test_changed_listeners_are_registered_again() -> None:
     disk = FaultyDisk()
     _, folder = open_service(disk)
     folder.close()
@@ -106,11 +106,11 @@ def test_producer_ids_are_never_given_twice_over_restarts() -> None:
     assert given == [0, 1, 2, 1000, 1001, 1002, 2000, 2001, 2002]
 
 
-def test_a_disk_that_refuses_changes_nothing_and_is_told() -> None:
+def test_a_disk_that_refuses_changes_nothing_and_is_reported() -> None:
     disk = MemoryDisk()
     service, _ = open_service(disk)
-    told: list[Changes] = []
-    service.watch(told.append)
+    notified: list[Changes] = []
+    service.watch(notified.append)
     before = service.image.offset
 
     def full(operation: str, path: str) -> None:
@@ -122,11 +122,11 @@ def test_a_disk_that_refuses_changes_nothing_and_is_told() -> None:
     assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert service.image.offset == before
     assert service.image.topics == {}
-    assert told == []
-    # And when there is room again, it goes on by itself.
+    assert notified == []
+    # And when there is room again, it continues by itself.
     disk.before_operation = None
     at_once(service.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
-    assert [it.name for it in told[0].topics_created] == ["t"]
+    assert [it.name for it in notified[0].topics_created] == ["t"]
 
 
 def test_watchers_see_the_image_already_changed() -> None:
@@ -212,17 +212,17 @@ def test_what_does_not_fit_of_a_topic_or_a_group_in_the_log_is_named(caplog: pyt
     record(service, ConfigRecord(ConfigResourceType.TOPIC, "t", "min.compaction.lag.ms", "10"))
     record(service, ConfigRecord(ConfigResourceType.TOPIC, "t", "max.compaction.lag.ms", "9"))
     record(service, ConfigRecord(ConfigResourceType.GROUP, "g", "consumer.session.timeout.ms", "x"))
-    told = [
+    warnings = [
         "the metadata log has a configuration of topic t that is not followed: conflict topic config setting "
         "min.compaction.lag.ms (10) > max.compaction.lag.ms (9); change or remove it",
         "the metadata log has a configuration of group g that is not followed: Invalid value x for configuration "
         "consumer.session.timeout.ms: Not a number of type INT (from -2147483648 to 2147483647); change or remove it",
     ]
-    assert caplog.messages == told
+    assert caplog.messages == warnings
     folder.close()
     caplog.clear()
     again, _ = open_service(disk.crash())
-    assert caplog.messages == told
+    assert caplog.messages == warnings
     assert again.topic_values("t")["min.compaction.lag.ms"] == 0
 
 

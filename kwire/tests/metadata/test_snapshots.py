@@ -274,7 +274,7 @@ class Stop(BaseException):
     pass
 
 
-def test_a_snapshot_that_cannot_be_written_leaves_the_log_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_snapshot_that_cannot_be_written_leaves_the_log_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     opened = opened_with_snapshots(disk)
 
@@ -309,7 +309,7 @@ def test_a_damaged_snapshot_is_not_used_and_without_the_log_before_it_there_is_n
         open_service(after, NEVER, ids_from=1000)
 
 
-def test_what_is_asked_for_while_a_snapshot_is_written_comes_after_it() -> None:
+def test_what_is_requested_while_a_snapshot_is_written_comes_after_it() -> None:
     opened, log = distant_service(EACH_CHANGE)
     opened.writes_snapshots = True
     record(opened, RegisterBrokerRecord(broker_id=2, rack=None, fenced=False, log_dirs=[bytes(16)]))

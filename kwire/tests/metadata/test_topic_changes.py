@@ -46,35 +46,35 @@ def answers(response: DeleteTopicsResponse) -> list[tuple[str | None, ErrorCode,
     return [(it.name, ErrorCode(it.error_code), it.error_message) for it in response.responses]
 
 
-def test_deleted_topic_is_gone_at_once_and_watchers_are_told() -> None:
+def test_deleted_topic_is_gone_at_once_and_watchers_are_notified() -> None:
     metadata = with_topics(CreatableTopic("a", 1, 1), CreatableTopic("b", 1, 1))
-    told: list[Changes] = []
-    metadata.watch(told.append)
+    notified: list[Changes] = []
+    metadata.watch(notified.append)
     topic_id = metadata.image.topics["b"].topic_id
     assert answers(delete(metadata, "a", version=5)) == [("a", E.NONE, None)]
     assert answers(delete(metadata, (None, topic_id))) == [("b", E.NONE, None)]
     assert metadata.image.topics == {}
-    assert [[topic.name for topic in it.topics_deleted] for it in told if it.topics_deleted] == [["a"], ["b"]]
+    assert [[topic.name for topic in it.topics_deleted] for it in notified if it.topics_deleted] == [["a"], ["b"]]
 
 
 def test_deletion_refusals() -> None:
     metadata = with_topics(CreatableTopic("t", 1, 1))
     topic_id = metadata.image.topics["t"].topic_id
 
-    def refused(*topics: str | tuple[str | None, Uuid], tells: tuple[str, ...]) -> tuple[str | None, ErrorCode]:
+    def refused(*topics: str | tuple[str | None, Uuid], facts: tuple[str, ...]) -> tuple[str | None, ErrorCode]:
         ((name, code, message),) = answers(delete(metadata, *topics))
-        assert lacks(message, *tells) == []
+        assert lacks(message, *facts) == []
         return name, code
 
-    assert refused("nope", tells=("topic 'nope' not found",)) == ("nope", E.UNKNOWN_TOPIC_OR_PARTITION)
-    assert refused("t", "t", tells=("'t'", "more than once")) == ("t", E.INVALID_REQUEST)
-    assert refused(("t", topic_id), tells=("'t'", "both topic name and topic id")) == ("t", E.INVALID_REQUEST)
-    assert refused((None, NULL_UUID), tells=("Neither topic name nor id",)) == (None, E.INVALID_REQUEST)
-    assert refused((None, OTHER_ID), tells=("not found", uuid_to_text(OTHER_ID))) == (None, E.UNKNOWN_TOPIC_ID)
+    assert refused("nope", facts=("topic 'nope' not found",)) == ("nope", E.UNKNOWN_TOPIC_OR_PARTITION)
+    assert refused("t", "t", facts=("'t'", "more than once")) == ("t", E.INVALID_REQUEST)
+    assert refused(("t", topic_id), facts=("'t'", "both topic name and topic id")) == ("t", E.INVALID_REQUEST)
+    assert refused((None, NULL_UUID), facts=("Neither topic name nor id",)) == (None, E.INVALID_REQUEST)
+    assert refused((None, OTHER_ID), facts=("not found", uuid_to_text(OTHER_ID))) == (None, E.UNKNOWN_TOPIC_ID)
     twice = (None, topic_id), (None, topic_id)
-    assert refused(*twice, tells=(uuid_to_text(topic_id), "more than once")) == (None, E.INVALID_REQUEST)
+    assert refused(*twice, facts=(uuid_to_text(topic_id), "more than once")) == (None, E.INVALID_REQUEST)
     both = (None, topic_id), ("t", NULL_UUID)
-    assert refused(*both, tells=("'t'", "already supplied")) == ("t", E.INVALID_REQUEST)
+    assert refused(*both, facts=("'t'", "already supplied")) == ("t", E.INVALID_REQUEST)
     assert list(metadata.image.topics) == ["t"]
 
 
@@ -104,13 +104,13 @@ def add(
     return ErrorCode(result.error_code), result.error_message
 
 
-def test_partitions_are_added_and_watchers_are_told() -> None:
+def test_partitions_are_added_and_watchers_are_notified() -> None:
     metadata = with_topics(CreatableTopic("t", 2, 1))
-    told: list[Changes] = []
-    metadata.watch(told.append)
+    notified: list[Changes] = []
+    metadata.watch(notified.append)
     assert add(metadata, "t", 4) == (E.NONE, None)
     assert len(metadata.image.topics["t"].partitions) == 4
-    assert [index for changes in told for _, index in changes.partitions_added] == [2, 3]
+    assert [index for changes in notified for _, index in changes.partitions_added] == [2, 3]
 
 
 def test_added_partitions_have_as_many_replicas_as_the_others() -> None:

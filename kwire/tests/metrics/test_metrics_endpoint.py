@@ -44,7 +44,7 @@ def received(sock: socket.socket) -> bytes:
     return found
 
 
-def test_a_broker_has_no_metrics_unless_it_is_told_where() -> None:
+def test_a_broker_has_no_metrics_unless_they_are_configured() -> None:
     with Broker() as broker, pytest.raises(AssertionError, match="without metrics"):
         broker.metrics_url  # noqa: B018
 
@@ -55,7 +55,7 @@ def test_an_address_that_is_none_is_refused_with_the_way_to_write_it(address: st
         load_config(settings=[f"kwire.metrics.listen={address}"])
 
 
-def test_an_address_that_is_taken_is_told_and_nothing_is_left_open() -> None:
+def test_an_address_that_is_taken_is_reported_and_nothing_is_left_open() -> None:
     with Broker(metrics=True) as one:
         address = one.metrics_url.removeprefix("http://").removesuffix("/metrics")
         other = Broker(settings={"kwire.metrics.listen": address})
@@ -64,7 +64,7 @@ def test_an_address_that_is_taken_is_told_and_nothing_is_left_open() -> None:
         assert scrape(one)
 
 
-def test_an_unknown_host_is_told() -> None:
+def test_an_unknown_host_is_reported() -> None:
     with pytest.raises(StartError, match=r"kwire.metrics.listen cannot be nowhere.invalid:0: .*"):
         Broker(settings={"kwire.metrics.listen": "nowhere.invalid:0"}).start()
 
@@ -111,7 +111,7 @@ def test_a_request_that_is_none_is_refused_and_the_next_one_answered(request_: b
         assert scrape(broker)
 
 
-def test_clients_that_do_not_ask_are_cut_off_and_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_that_send_no_request_are_cut_off_and_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint, "TIMEOUT_S", 0.2)
     with Broker(metrics=True) as broker, connected(broker) as silent, connected(broker) as slow:
         slow.sendall(b"GET /met")
@@ -154,7 +154,7 @@ def test_a_bug_in_a_metric_ends_that_request_and_not_the_broker(
     assert "metrics could not be read" in caplog.text
 
 
-def test_metrics_are_read_once_for_many_who_ask_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_are_read_once_for_many_requests_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answers to all of them are whole, while clients get theirs."""
     counts: Counter[str] = Counter()
     read = reading.read
@@ -169,7 +169,7 @@ def test_metrics_are_read_once_for_many_who_ask_at_the_same_time(monkeypatch: py
             counts["answers"] += f"{GROUP}offset_commit_total" in values
 
     monkeypatch.setattr(reading, "read", counted)
-    asked = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, -1)])])
+    request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, -1)])])
     with Broker(metrics=True) as broker, RawClient(broker.address) as client:
         client.call(CreateTopicsRequest([CreatableTopic("t", 1, -1)], 1000), 7)
         began = time.monotonic()
@@ -177,7 +177,7 @@ def test_metrics_are_read_once_for_many_who_ask_at_the_same_time(monkeypatch: py
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
-            assert client.call(asked, 7).topics[0].partitions[0].error_code == 0
+            assert client.call(request, 7).topics[0].partitions[0].error_code == 0
             counts["requests"] += 1
         passed_s = time.monotonic() - began
     assert counts["answers"] == 200

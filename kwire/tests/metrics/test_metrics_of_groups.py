@@ -56,9 +56,9 @@ def find_coordinator(client: RawClient) -> None:
 
 
 def commit(client: RawClient, group_id: str, *partitions: int) -> None:
-    asked = [OffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in partitions]
+    committed = [OffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in partitions]
     (topic,) = client.call(
-        OffsetCommitRequest(group_id, topics=[OffsetCommitRequestTopic("t", partitions=asked)]), 8
+        OffsetCommitRequest(group_id, topics=[OffsetCommitRequestTopic("t", partitions=committed)]), 8
     ).topics
     assert [it.error_code for it in topic.partitions] == [0] * len(partitions)
 

@@ -86,7 +86,7 @@ def test_what_the_share_coordinator_refuses_is_counted() -> None:
         await initialize(group.broker, state_epoch=1)  # the group's offsets were reset
         assert await member.ack((0, 0, ACCEPT)) == E.NOT_LEADER_OR_FOLLOWER
         assert await values(group, shares.FAILED_WRITES, shares.FAILED_READS) == [1, 0]
-        await create_topic(group.broker, "new", 1)  # which the group's coordinator knows nothing of
+        await create_topic(group.broker, "new", 1)  # of which the group's coordinator has no state
         await (await group.member("b", topic="new")).fetch()
         assert await values(group, shares.FAILED_WRITES, shares.FAILED_READS) == [1, 1]
 

@@ -74,7 +74,7 @@ def test_what_is_no_pattern_is_refused_with_a_reason(pattern: str, capfd: pytest
         Pattern(pattern)
     assert re.search("'.+", str(refused.value))
     assert len(str(refused.value)) < 400
-    assert capfd.readouterr().err == "", "RE2 says nothing beside"
+    assert capfd.readouterr().err == "", "RE2 prints nothing of its own"
 
 
 @pytest.mark.parametrize("pattern", ["(a*)*b", "(a|a)*b", "(a|aa)+$b", "(.*)(.*)(.*)(.*)(.*)(.*)b"])

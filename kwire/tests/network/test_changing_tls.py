@@ -63,7 +63,7 @@ async def look(kwire: ServerInTrio) -> Seen:
     seen: list[ssl.SSLObject] = []
     lets_in = []
     for client in (client_settings(), client_settings("alice"), client_settings("alice", by="two")):
-        # Who issues clients' certificates is one thing, and whom they trust another.
+        # The authority that issues a client's certificate need not be the one that the client trusts.
         context = client_context(attrs.evolve(client, truststore_certificates=trusted("one")))
         plain = await kwire.connect()
         stream = trio.SSLStream(plain.stream, context, server_hostname=HOST, https_compatible=True)
@@ -90,7 +90,7 @@ async def alter(kwire: ServerInTrio, configs: Mapping[str, str], prefix: str = O
     client = await connect(kwire)
     wanted = AlterConfigsResource(BROKER, "1", [AlterableConfig(prefix + name, 0, it) for name, it in configs.items()])
     (response,) = (await client.call(IncrementalAlterConfigsRequest([wanted]), 1)).responses
-    assert (await client.call(ApiVersionsRequest("tests", "1"), 4)).error_code == 0  # this connection goes on
+    assert (await client.call(ApiVersionsRequest("tests", "1"), 4)).error_code == 0  # this connection stays open
     await client.hang_up()
     return response.error_code, response.error_message
 
@@ -168,7 +168,7 @@ def test_a_configuration_acts_on_new_connections_when_it_is_changed(name: str, f
 
 
 @pytest.mark.parametrize(
-    ("changed", "says"),
+    ("changed", "reason"),
     [
         ({"ssl.keystore.key": SECOND.key}, "does not belong to its first certificate"),
         ({"ssl.keystore.type": "PKCS12"}, "ssl.keystore.type is PKCS12: set it to PEM"),
@@ -183,14 +183,14 @@ def test_a_configuration_acts_on_new_connections_when_it_is_changed(name: str, f
         ),
     ],
 )
-def test_a_change_that_cannot_be_used_is_refused_and_changes_nothing(changed: dict[str, str], says: str) -> None:
+def test_a_change_that_cannot_be_used_is_refused_and_changes_nothing(changed: dict[str, str], reason: str) -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         before = await look(kwire)
         code, message = await alter(kwire, changed)
         assert code == ErrorCode.INVALID_REQUEST
         assert message is not None
         assert message.startswith("Validation of the listeners' configurations failed: listener PLAINTEXT: ")
-        assert says in message
+        assert reason in message
         assert "PRIVATE" not in message
         assert await look(kwire) == before
 
@@ -223,12 +223,12 @@ def test_keys_and_passwords_are_not_described() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "says"),
+    ("changed", "reason"),
     [
         ({"ssl.keystore.key": "x"}, "listener PLAINTEXT: ssl.keystore.key has no private keys in PEM"),
         ({"ssl.client.auth": "required", "ssl.principal.mapping.rules": "x"}, "ssl.principal.mapping.rules"),
     ],
 )
-def test_a_broker_whose_listener_cannot_have_tls_does_not_begin(changed: dict[str, str], says: str) -> None:
-    with pytest.raises(StartError, match=says):
+def test_a_broker_whose_listener_cannot_have_tls_does_not_begin(changed: dict[str, str], reason: str) -> None:
+    with pytest.raises(StartError, match=reason):
         Broker(settings={**IN_PLACE, **changed}).start()

@@ -166,7 +166,7 @@ def init_producer_id_versions(broker: Broker) -> range:
         return range(listed.min_version, listed.max_version + 1)
 
 
-def test_a_version_that_is_not_stable_is_served_where_the_broker_was_told_to(broker: Broker) -> None:
+def test_a_version_that_is_not_stable_is_served_only_where_it_is_enabled(broker: Broker) -> None:
     request = InitProducerIdRequest(None, 60_000)
     assert init_producer_id_versions(broker) == range(6)
     with RawClient(broker.address) as client, pytest.raises(ConnectionClosed):
@@ -303,11 +303,11 @@ def test_a_reader_that_takes_its_time_holds_up_nobody_else_and_gets_everything(b
             if i >= 10:
                 slow.receive(1000)
         assert values_of(slow.answer().responses[0].partitions[0].records) == values
-        # What is asked behind it is answered when it was taken.
+        # The request behind it is answered once the large answer was taken.
         assert slow.answer().topics[0].partitions[0].offset == 28
 
 
-def test_a_question_asked_again_is_answered_anew(broker: Broker) -> None:
+def test_a_repeated_request_gets_a_new_answer(broker: Broker) -> None:
     with RawClient(broker.address) as client:
         for end in range(5):
             for version in (6, 7):

@@ -166,10 +166,10 @@ def test_connections_of_an_address_that_come_too_fast_are_closed_after_a_while(
     assert "connection_creation_rate" in caplog.text
 
 
-def test_the_sizes_of_the_sockets_buffers_are_asked_of_the_system() -> None:
+def test_the_sizes_of_the_sockets_buffers_are_requested_from_the_system() -> None:
     settings = ["socket.receive.buffer.bytes=50000", "socket.send.buffer.bytes=60000"]
     config = load_config(settings=settings, listen=["127.0.0.1:0"])
     with bind(config.listeners[0], config).sock as sock:
-        # Linux answers with twice what was asked for: its own bookkeeping is in it.
+        # Linux returns twice the requested size: it includes its own bookkeeping.
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (50_000, 100_000)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) in (60_000, 120_000)

@@ -105,7 +105,7 @@ def test_the_same_bytes_mean_another_thing_in_another_version() -> None:
         assert meaning(connection, frame_of(by_id, 13)) == (by_id, 0, PRODUCE, 13, "raw")
 
 
-def test_clients_that_share_a_connection_are_told_apart() -> None:
+def test_clients_that_share_a_connection_are_distinguished() -> None:
     connection = Scene().connection()
     for client_id in ["one", "two"] * 2:
         frame = request_frame(produce(10), 9, client_id=client_id)[4:]
@@ -178,8 +178,8 @@ def test_what_other_requests_say_does_not_make_it_forget_those_of_producers() ->
     producer, consumer = scene.connection(), scene.connection()
     meaning(producer, frame_of(produce(10), 9))
     for number in range(MAX_BYTES // 1000):
-        asked = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(f"{number:0600}", [])])
-        meaning(consumer, frame_of(asked, 6))
+        request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(f"{number:0600}", [])])
+        meaning(consumer, frame_of(request, 6))
     decoded = scene.decoded
     meaning(producer, frame_of(produce(99), 9))
     assert scene.decoded == decoded

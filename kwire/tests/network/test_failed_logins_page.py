@@ -114,7 +114,7 @@ def the_line_about(caplog: pytest.LogCaptureFixture) -> str:
 
 
 @pytest.mark.parametrize("logged", SASL_WAYS)
-def test_a_login_that_fails_is_logged_as_the_page_says(caplog: pytest.LogCaptureFixture, logged: str) -> None:
+def test_a_login_that_fails_is_logged_as_the_page_shows(caplog: pytest.LogCaptureFixture, logged: str) -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         client = await kwire.connect()
         await SASL_WAYS[logged](client)
@@ -125,7 +125,7 @@ def test_a_login_that_fails_is_logged_as_the_page_says(caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize("logged", TLS_WAYS)
-def test_a_handshake_that_fails_is_logged_as_the_page_says(caplog: pytest.LogCaptureFixture, logged: str) -> None:
+def test_a_handshake_that_fails_is_logged_as_the_page_shows(caplog: pytest.LogCaptureFixture, logged: str) -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         context = server_context(server_settings(client_auth="required"))
         kwire.server.securities = {"PLAINTEXT": ListenerSecurity(lambda sock: TlsTransport(sock, context))}

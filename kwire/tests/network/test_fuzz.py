@@ -38,9 +38,9 @@ def assert_calm_log(broker: BrokerProcess, attacks: int, closed: int) -> None:
     bugs = broker.bugs()
     assert not bugs, "\n".join(bugs)
     lines = broker.log().splitlines()
-    told = [line for line in lines if " INFO " in line]
-    assert len(lines) - len(told) <= closed
-    assert len(told) < attacks / 10
+    info_lines = [line for line in lines if " INFO " in line]
+    assert len(lines) - len(info_lines) <= closed
+    assert len(info_lines) < attacks / 10
     for line in lines:
         assert LOG_LINE.match(line), line
         assert line.isprintable(), line

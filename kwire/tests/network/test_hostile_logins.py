@@ -138,7 +138,7 @@ def test_tokens_as_large_as_they_may_be_are_refused_and_given_back(
             with suppress(ConnectionClosed):
                 answer = client.call(SaslAuthenticateRequest(token), 2)
                 if mechanism == "SCRAM-SHA-256" and answer.error_code == ErrorCode.NONE:
-                    continue  # a salt for whoever it is: an unknown user is not told from others
+                    continue  # every name gets a salt: an unknown user looks like any other
                 assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
                 assert len(answer.error_message or "") < 1000
     assert broker.resident_bytes() - resident < 20 * MIB
@@ -174,7 +174,7 @@ def test_handshakes_that_are_only_begun_cost_what_has_arrived(
         assert broker.resident_bytes() - resident < 30 * MIB
 
 
-def test_who_asks_within_tls_and_never_reads_is_not_listened_to_any_longer(
+def test_a_client_that_sends_within_tls_and_never_reads_is_not_served_any_longer(
     broker: BrokerProcess, addresses: dict[str, str], healthy: HealthyClient
 ) -> None:
     resident = broker.resident_bytes()
@@ -373,14 +373,14 @@ def test_many_attacks_at_once_leave_nothing_behind(
 ) -> None:
     count = MANY_MORE if full else MANY
     resident, descriptors = broker.resident_bytes(), broker.open_descriptors()
-    said = len(broker.log().splitlines())
+    lines_before = len(broker.log().splitlines())
     run_at_once(addresses[listener], attack, count)
     with RawClient(addresses[listener]) as other:
         (with_tls(other) if listener.endswith("SSL") else other).call(ApiVersionsRequest(), 0)
     assert broker.resident_bytes() - resident < 20 * MIB
     assert broker.open_descriptors() < descriptors + 20
     # That it was closed, and that it was denied to log in.
-    assert len(broker.log().splitlines()) - said <= 2 * count
+    assert len(broker.log().splitlines()) - lines_before <= 2 * count
 
 
 def run_at_once(address: str, attack: Attack, count: int) -> None:

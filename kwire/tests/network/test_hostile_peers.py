@@ -65,7 +65,7 @@ def test_requests_that_are_not_served_close_the_connection(client: RawClient, ke
 
 
 @pytest.mark.parametrize("version", [6, 99, -1])
-def test_api_versions_of_an_unknown_version_is_told_the_versions(client: RawClient, version: int) -> None:
+def test_api_versions_of_an_unknown_version_is_answered_with_the_versions(client: RawClient, version: int) -> None:
     header = (18).to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + b"\0\0\0\5\xff\xff\0"
     client.send(framed(header + b"what a later Kafka asks"))
     correlation_id, answer = decoded_reply(client.read_frame(), 18, 0)
@@ -81,7 +81,7 @@ def test_an_impossible_size_closes_the_connection_before_anything_else_comes(cli
         client.read_frame()
 
 
-def test_what_was_asked_before_a_bad_frame_is_answered(client: RawClient) -> None:
+def test_a_request_before_a_bad_frame_is_answered(client: RawClient) -> None:
     client.send(METADATA + framed(b"\3\xe7" + bytes(20)))
     assert decoded_reply(client.read_frame(), 3, 9)[0] == 7
     with pytest.raises(ConnectionClosed):
@@ -136,7 +136,7 @@ def send_for_ever(client: RawClient, data: bytes) -> NoReturn:
         client.send(data)
 
 
-def test_who_asks_and_never_reads_is_not_listened_to_any_longer(broker: BrokerProcess) -> None:
+def test_a_client_that_sends_and_never_reads_is_not_served_any_longer(broker: BrokerProcess) -> None:
     resident = broker.resident_bytes()
     with RawClient(broker.address) as deaf:
         deaf.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -155,8 +155,8 @@ def test_a_topics_name_is_never_a_path(broker: BrokerProcess, client: RawClient,
     before = sorted(path.name for path in broker.data_dir.iterdir())
     (created,) = client.call(CreateTopicsRequest([CreatableTopic(name, 1, 1)]), 7).topics
     assert created.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    asked = MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
-    (described,) = client.call(asked, 9).topics
+    request = MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
+    (described,) = client.call(request, 9).topics
     assert described.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert produced(client, name, build_batch([Record(value=b"v")])) in NO_SUCH_TOPIC
     wanted = ListOffsetsTopic(name, [ListOffsetsPartition(0, timestamp=-1)])
@@ -182,7 +182,9 @@ def test_records_that_lie_are_refused_each_with_its_code(client: RawClient) -> N
     assert produced(client, "spoilt", batch) == 0
 
 
-def test_bombs_are_refused_with_bounded_memory_and_the_others_go_on(broker: BrokerProcess, client: RawClient) -> None:
+def test_bombs_are_refused_with_bounded_memory_and_other_clients_are_still_served(
+    broker: BrokerProcess, client: RawClient
+) -> None:
     ensure_topic(client, "compacted", {"cleanup.policy": "compact"})
     client.sock.settimeout(60.0)
     bombs = compressed_bombs(512 * MIB)

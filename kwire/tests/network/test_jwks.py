@@ -60,7 +60,7 @@ def in_trio(keys: FreshKeys, is_so: Callable[[], bool]) -> None:
     trio.run(run_until, keys, is_so, clock=trio.testing.MockClock(autojump_threshold=0.001))
 
 
-def test_keys_are_fetched_until_it_succeeds_and_the_log_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_keys_are_fetched_until_it_succeeds_and_each_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     keys = FreshKeys(config(), "SASL", PreparedFetch("no answer", "no answer", "garbage", KEYS))
     in_trio(keys, lambda: keys.refresh.keys is KEYS)

@@ -63,7 +63,7 @@ class Link:
         blocked = 0
         while not self.outbox.flush():
             blocked += 1
-            assert self.read(), "nothing is left to read, and yet the outbox says that it is not done"
+            assert self.read(), "nothing is left to read, and yet the outbox reports that it is not done"
         self.read()
         assert self.received == self.expected
         return blocked

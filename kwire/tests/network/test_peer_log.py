@@ -68,7 +68,7 @@ def test_a_flood_of_garbage_has_a_few_lines_a_second_and_their_number(caplog: py
     assert caplog.messages[-1].startswith("left out 2 more lines"), "the server ended before the period did"
 
 
-def test_what_was_left_out_is_told_before_the_next_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_was_left_out_is_counted_before_the_next_line(caplog: pytest.LogCaptureFixture) -> None:
     with closing(Processor()) as processor:
         log = PeerLog("lines", 1, processor)
         for now in (0.0, 0.5, PERIOD_S):
@@ -89,7 +89,7 @@ def test_a_line_that_nobody_wants_is_not_counted(caplog: pytest.LogCaptureFixtur
     assert caplog.messages == []
 
 
-def test_a_bug_is_told_beside_a_flood_of_garbage(
+def test_a_bug_is_logged_beside_a_flood_of_garbage(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -107,7 +107,7 @@ def test_a_bug_is_told_beside_a_flood_of_garbage(
                 await client.send((list_end(), 5))
                 assert await client.is_at_end()
 
-    with pytest.raises(AssertionError):  # what the scene says of bugs
+    with pytest.raises(AssertionError):  # the scene raises it for bugs
         with_server(scenario)
     assert caplog.text.count("AssertionError: on purpose") == MOST_TRACEBACKS
     assert "left out 3 more tracebacks of bugs" in caplog.messages

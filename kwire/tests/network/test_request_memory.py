@@ -32,12 +32,12 @@ class Half:
     """A client that sends a large request in two halves. The server may not receive all of them at once."""
 
     client: TrioClient
-    may_go_on: trio.Event = attrs.field(factory=trio.Event)
+    may_continue: trio.Event = attrs.field(factory=trio.Event)
 
     async def send(self) -> None:
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self.client.stream.send_all(LARGE[:HALF])
-            await self.may_go_on.wait()
+            await self.may_continue.wait()
             await self.client.stream.send_all(LARGE[HALF:])
 
 
@@ -75,7 +75,7 @@ def test_more_than_there_is_memory_for_waits_and_is_served_later() -> None:
             assert used_bytes(server) <= 4 * BOUND
             await server.assert_sleeps()
             for half in halves:
-                half.may_go_on.set()
+                half.may_continue.set()
             for half in halves:
                 assert await half.client.read_frame()
             await wait_all_tasks_blocked()

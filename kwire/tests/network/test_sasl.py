@@ -102,7 +102,7 @@ def test_a_login_that_arrives_in_one_piece_is_served_with_what_follows_it() -> N
     with_sasl_server(scenario)
 
 
-def test_a_client_asks_for_versions_first_and_again_in_one_that_is_served() -> None:
+def test_a_client_requests_versions_first_and_again_in_one_that_is_served() -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         client = await kwire.connect()
         await client.stream.send_all(struct.pack(">ihhihx", 11, 18, 99, 7, -1))
@@ -116,13 +116,13 @@ def test_a_client_asks_for_versions_first_and_again_in_one_that_is_served() -> N
     with_sasl_server(scenario)
 
 
-def test_on_a_listener_without_sasl_there_is_nothing_to_authenticate_and_the_connection_goes_on() -> None:
+def test_on_a_listener_without_sasl_there_is_nothing_to_authenticate_and_the_connection_stays_open() -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         client = await kwire.connect()
         assert (await handshake(client)).error_code == ILLEGAL
         response = await say(client, ALICE_IN_PLAIN)
-        told = "SaslAuthenticate request received after successful authentication"
-        assert (response.error_code, response.error_message) == (ILLEGAL, told)
+        message = "SaslAuthenticate request received after successful authentication"
+        assert (response.error_code, response.error_message) == (ILLEGAL, message)
         assert await is_served(client)
 
     with_server(scenario)
@@ -147,7 +147,7 @@ def test_a_new_user_can_log_in_at_once_and_a_removed_one_only_stays_connected() 
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "name", "password", "told", "logged"),
+    ("mechanism", "name", "password", "message", "logged"),
     [
         ("PLAIN", "alice", "his", WRONG, "PLAIN failed: a wrong password, user 'alice'"),
         ("PLAIN", "carol", "his", WRONG, "PLAIN failed: no such user, user 'carol'"),
@@ -156,13 +156,13 @@ def test_a_new_user_can_log_in_at_once_and_a_removed_one_only_stays_connected() 
     ],
 )
 def test_a_failure_is_answered_after_the_delay_and_closes_the_connection(
-    caplog: pytest.LogCaptureFixture, mechanism: str, name: str, password: str, told: str, logged: str
+    caplog: pytest.LogCaptureFixture, mechanism: str, name: str, password: str, message: str, logged: str
 ) -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         client = await kwire.connect()
         began = trio.current_time()
         response = await login(client, mechanism, name, password)
-        assert (response.error_code, response.error_message) == (FAILED, told)
+        assert (response.error_code, response.error_message) == (FAILED, message)
         assert trio.current_time() - began == pytest.approx(5)
         assert await client.is_at_end()
 
@@ -403,7 +403,7 @@ def test_a_failure_after_the_oldest_handshake_has_no_answer(caplog: pytest.LogCa
 REAUTH = "listener.name.sasl_plaintext.plain.connections.max.reauth.ms=10000"
 
 
-def test_a_client_is_told_how_long_it_is_known_and_logs_in_again_between_its_requests() -> None:
+def test_a_client_receives_the_lifetime_of_its_session_and_logs_in_again_between_its_requests() -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         client = await kwire.connect()
         assert (await login(client)).session_lifetime_ms == 10_000
@@ -420,7 +420,7 @@ def test_a_client_is_told_how_long_it_is_known_and_logs_in_again_between_its_req
     with_sasl_server(scenario, settings=[REAUTH])
 
 
-def test_a_login_lasts_as_long_as_its_mechanism_says() -> None:
+def test_a_login_lasts_as_long_as_is_configured_for_its_mechanism() -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         client = await kwire.connect()
         assert (await login(client, "SCRAM-SHA-256")).session_lifetime_ms == 0
@@ -498,7 +498,7 @@ def test_whoever_is_late_may_still_log_in_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "name", "password", "told"),
+    ("mechanism", "name", "password", "message"),
     [
         ("PLAIN", "alice", "his", WRONG),
         ("PLAIN", "bob", "his", "Cannot change principals during re-authentication from User.alice: User.bob"),
@@ -512,12 +512,12 @@ def test_whoever_is_late_may_still_log_in_again() -> None:
     ],
 )
 def test_logging_in_again_as_somebody_else_closes_the_connection(
-    mechanism: str, name: str, password: str, told: str
+    mechanism: str, name: str, password: str, message: str
 ) -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         client = await known_client(kwire)
         response = await login(client, mechanism, name, password)
-        assert (response.error_code, response.error_message) == (FAILED, told)
+        assert (response.error_code, response.error_message) == (FAILED, message)
         assert await client.is_at_end()
 
     with_sasl_server(scenario, settings=[REAUTH])
@@ -588,7 +588,7 @@ def _challenge_for_unknown_user(*settings: str, started_before: int = 0) -> byte
     return challenges[0]
 
 
-def test_a_broker_with_a_configured_secret_tells_the_same_about_nobody_after_each_start() -> None:
+def test_a_broker_with_a_configured_secret_sends_an_unknown_user_the_same_salt_after_each_start() -> None:
     secret = "kwire.sasl.secret=something random"
     first = _challenge_for_unknown_user(secret)
     assert first == _challenge_for_unknown_user(secret, started_before=1000)

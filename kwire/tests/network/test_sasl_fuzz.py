@@ -104,11 +104,11 @@ async def converse(client: TrioClient, chance: random.Random) -> None:
         mechanism = chance.choice(MECHANISMS)
         await handshake(client, mechanism)
         machine = exchange(mechanism, chance.choice(("alice", "mallory")), "guessed")
-        said = machine.respond(None)
+        token = machine.respond(None)
         for _ in range(chance.randrange(3)):
-            answer = await client.call(SaslAuthenticateRequest(mutated(said or b"", chance)), 2)
+            answer = await client.call(SaslAuthenticateRequest(mutated(token or b"", chance)), 2)
             with suppress(ValueError):
-                said = machine.respond(bytes(answer.auth_bytes))
+                token = machine.respond(bytes(answer.auth_bytes))
         await client.stream.send_all(request(chance))
     if chance.random() < 0.5:
         while await client.stream.receive_some(1 << 16):

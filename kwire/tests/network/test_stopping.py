@@ -19,28 +19,28 @@ class SubmitsAtTheEnd(trio.abc.Instrument):
 
     loop: Loop
     refused: list[RuntimeError] = attrs.field(factory=list)
-    asked: list[Future[Outcome[None]]] = attrs.field(factory=list)
+    submitted: list[Future[Outcome[None]]] = attrs.field(factory=list)
 
     def task_exited(self, task: trio.lowlevel.Task) -> None:
         nursery = task.parent_nursery
         if self.loop.host is not None and nursery is not None and not nursery.child_tasks:
             try:
-                self.asked.append(self.loop.in_worker(Worker.FLUSH, lambda: None))
+                self.submitted.append(self.loop.in_worker(Worker.FLUSH, lambda: None))
             except RuntimeError as error:
                 self.refused.append(error)
 
 
 def test_work_beside_the_loop_is_done_until_the_last_connection_is_closed() -> None:
-    asking: list[SubmitsAtTheEnd] = []
+    instruments: list[SubmitsAtTheEnd] = []
 
     async def scenario(it: ServerInTrio) -> None:
         client = await it.connect()
         await client.call(MetadataRequest([]), 9)
-        asking.append(SubmitsAtTheEnd(it.broker.loop))
-        trio.lowlevel.add_instrument(asking[0])
+        instruments.append(SubmitsAtTheEnd(it.broker.loop))
+        trio.lowlevel.add_instrument(instruments[0])
 
     with_server(scenario)
-    (instrument,) = asking
-    assert instrument.asked or instrument.refused
-    assert all(it.is_set for it in instrument.asked)
+    (instrument,) = instruments
+    assert instrument.submitted or instrument.refused
+    assert all(it.is_set for it in instrument.submitted)
     assert instrument.refused == []

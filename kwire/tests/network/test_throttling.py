@@ -99,10 +99,10 @@ def test_clients_that_share_a_quota_pause_each_for_itself() -> None:
         first, second = await kwire.connect(), await kwire.connect()
         await alter(first, "producer_byte_rate", 1000)
         assert (await first.call(produce(KB * 9), 9)).throttle_time_ms == 0
-        told = (await second.call(produce(KB * 3), 9)).throttle_time_ms
-        assert told > 0
+        throttle_ms = (await second.call(produce(KB * 3), 9)).throttle_time_ms
+        assert throttle_ms > 0
         assert await paused_s(first) == 0
-        assert await paused_s(second) == pytest.approx(told / 1000, abs=0.01)
+        assert await paused_s(second) == pytest.approx(throttle_ms / 1000, abs=0.01)
 
     run(scenario)
 
@@ -143,9 +143,9 @@ def test_a_client_that_goes_while_it_pauses_is_let_go_after_it(way: str) -> None
     async def scenario(kwire: ServerInTrio) -> None:
         producer = await kwire.connect()
         await alter(producer, "producer_byte_rate", 1000)
-        told = (await producer.call(produce(KB * 100), 9)).throttle_time_ms
+        throttle_ms = (await producer.call(produce(KB * 100), 9)).throttle_time_ms
         await getattr(producer, way)()
-        await trio.sleep(told / 1000 + 0.1)
+        await trio.sleep(throttle_ms / 1000 + 0.1)
         await wait_all_tasks_blocked()
         assert kwire.connections == 0
 
@@ -217,7 +217,7 @@ def test_a_consumer_gets_nothing_before_it_may_have_it_and_then_everything() -> 
     run(scenario)
 
 
-def test_a_consumer_that_asks_for_less_than_a_window_has_gets_that_at_once() -> None:
+def test_a_consumer_that_requests_less_than_a_window_has_gets_that_at_once() -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         consumer = await kwire.connect()
         for _ in range(2):
@@ -382,7 +382,7 @@ def test_the_time_of_any_request_is_charged(request_: Any, version: int) -> None
         assert (await client.call(request_, version)).throttle_time_ms == 1000, "no more than one sample, as in Kafka"
         assert await paused_s(client) == 1
         await alter(neighbour, "request_percentage", None)
-        assert (await client.call(request_, version)).throttle_time_ms == 0, "the answer in the cache tells of no pause"
+        assert (await client.call(request_, version)).throttle_time_ms == 0, "the answer in the cache has no pause"
 
     run(scenario)
 
@@ -425,10 +425,10 @@ def test_quotas_end_and_begin_while_connections_are_open() -> None:
         for _ in range(2):
             assert (await producer.call(produce(KB * 30), 9)).throttle_time_ms == 0
             await alter(operator, "producer_byte_rate", 1000)
-            told = (await producer.call(produce(KB * 30), 9)).throttle_time_ms
-            assert told > 0
+            throttle_ms = (await producer.call(produce(KB * 30), 9)).throttle_time_ms
+            assert throttle_ms > 0
             await alter(operator, "producer_byte_rate", None)
-            assert await paused_s(producer) == pytest.approx(told / 1000, abs=0.01)
+            assert await paused_s(producer) == pytest.approx(throttle_ms / 1000, abs=0.01)
         assert (await waiting.read(FETCH, 12))[1].throttle_time_ms == 0
 
     run(scenario)

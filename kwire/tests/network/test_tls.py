@@ -177,16 +177,16 @@ async def send_plain_text(kwire: ServerInTrio) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scenario", "says"),
+    ("scenario", "reason"),
     [
         (send_to_plain_text, "it speaks TLS, and this listener does not"),
         (send_plain_text, "it does not speak TLS, but perhaps Kafka's protocol in plain text"),
     ],
 )
-def test_who_dials_the_wrong_listener_is_told_of_in_one_line(
-    scenario: Callable[[ServerInTrio], Awaitable[None]], says: str, caplog: pytest.LogCaptureFixture
+def test_a_connection_to_the_wrong_listener_is_logged_in_one_line(
+    scenario: Callable[[ServerInTrio], Awaitable[None]], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with_server(scenario)
     (line,) = [it.getMessage() for it in caplog.records if it.levelno >= logging.WARNING]
-    assert says in line
+    assert reason in line
     assert "\n" not in line

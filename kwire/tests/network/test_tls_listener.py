@@ -100,7 +100,7 @@ def test_files_are_looked_at_once_a_second_at_most(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["garbage", None, FIRST.key, FIRST.pem[:700]])
-def test_a_file_that_is_broken_changes_nothing_and_is_told_of_once(
+def test_a_file_that_is_broken_changes_nothing_and_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | None
 ) -> None:
     path = tmp_path / "server.pem"
@@ -163,7 +163,7 @@ def test_a_new_certificate_may_differ_in_its_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("new", "says"),
+    ("new", "reason"),
     [
         (settings_of(issued(HOST, name="other")), "the new certificate is for CN=other,OU=tests,O=kwire, and the"),
         (settings_of(issued("localhost", name="server")), "the new certificate is not for 127.0.0.1, as the present"),
@@ -173,10 +173,10 @@ def test_a_new_certificate_may_differ_in_its_key() -> None:
         (settings_of(None), "needs a certificate"),
     ],
 )
-def test_settings_that_a_running_listener_cannot_go_over_to_are_refused(new: TlsSettings, says: str) -> None:
+def test_settings_that_a_running_listener_cannot_go_over_to_are_refused(new: TlsSettings, reason: str) -> None:
     scene = scene_of(server_settings())
     before = scene.certificate()
-    with pytest.raises(TlsError, match=says):
+    with pytest.raises(TlsError, match=reason):
         scene.listener.check(new)
     assert scene.certificate() == before
 
@@ -222,7 +222,7 @@ def test_brokers_must_be_able_to_connect_to_each_other_before_and_after(client_a
         )
 
 
-def test_a_listener_that_cannot_begin_says_why(tmp_path: Path) -> None:
+def test_a_listener_that_cannot_begin_names_the_reason(tmp_path: Path) -> None:
     settings = TlsSettings(keystore_type="PEM", keystore_location=str(tmp_path / "none"))
     with pytest.raises(TlsError, match=os.strerror(2)):
         scene_of(settings)

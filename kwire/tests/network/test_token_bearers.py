@@ -90,7 +90,9 @@ def test_who_has_a_token_is_served_until_it_expires(keys: Path) -> None:
     with_oauth_server(scenario, keys.as_uri())
 
 
-def test_who_has_none_is_told_and_the_connection_closes(keys: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_without_a_valid_token_gets_an_error_and_the_connection_closes(
+    keys: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         for forged in (unsigned(), token(key=private_key("RSA", 1)), token(claims(exp=NOW_S - 60, iat=NOW_S - 70))):
             client = await kwire.connect()
@@ -143,7 +145,7 @@ def test_a_server_of_keys_may_come_later(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_what_is_seldom_meant_is_warned_of(keys: Path, caplog: pytest.LogCaptureFixture) -> None:
-    told = {
+    warnings = {
         "audience": "listener SASL_PLAINTEXT accepts tokens that are for nobody in particular",
         "issuer": "listener SASL_PLAINTEXT does not look at who issued a token",
         "https": "listener SASL_PLAINTEXT gets the keys of tokens without encryption",
@@ -160,7 +162,7 @@ def test_what_is_seldom_meant_is_warned_of(keys: Path, caplog: pytest.LogCapture
         with closing(Broker.open(config, MemoryDisk(), SystemClock())) as broker:
             new_session = securities_of(broker)["SASL_PLAINTEXT"].new_session
         assert new_session is not None
-        assert {what for what, text in told.items() if text in caplog.text} == expected
+        assert {what for what, text in warnings.items() if text in caplog.text} == expected
 
 
 def test_unsigned_tokens_are_for_listeners_that_ask_for_them(caplog: pytest.LogCaptureFixture) -> None:

@@ -65,7 +65,7 @@ def test_a_connection_that_is_gone_is_not_kept_for_the_time_that_its_fetch_would
     with_server(scenario)
 
 
-def test_a_fetch_that_is_woken_for_too_little_waits_for_no_longer_than_it_said() -> None:
+def test_a_fetch_that_is_woken_for_too_little_waits_for_no_longer_than_it_requested() -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         consumer, producer = await kwire.connect(), await kwire.connect()
         began = trio.current_time()
@@ -176,7 +176,7 @@ def test_a_stop_gives_up_what_waits() -> None:
 # Joins that wait
 
 
-def test_what_is_asked_behind_a_join_that_waits_is_answered_after_it_in_order() -> None:
+def test_requests_behind_a_join_that_waits_are_answered_after_it_in_order() -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         first, member_id = await kwire.member_that_is_asked_to_rejoin()
         second = await kwire.connect()

@@ -28,7 +28,7 @@ from testkit.scenes.folder_scene import failing
 from testkit.scenes.partition_files import log_files
 
 
-def test_a_chore_that_the_disk_refuses_is_tried_again_and_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_chore_that_the_disk_refuses_is_tried_again_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     times: list[float] = []
 
     async def main() -> None:
@@ -129,7 +129,7 @@ def test_a_round_of_retention_lets_others_have_their_turn() -> None:
 
 
 def test_others_have_their_turn_between_two_segments_that_are_deleted() -> None:
-    # Each asks for a sync, and one log may have a thousand.
+    # Each needs a sync, and one log may have a thousand.
     broker = broker_with(1, MemoryDisk())
     (partition,) = broker.partitions
     for _ in range(9):
@@ -210,7 +210,7 @@ def test_what_could_not_be_removed_is_removed_the_next_time(code: int) -> None:
     broker.close()
 
 
-def test_deleted_files_are_removed_as_soon_as_log_segment_delete_delay_ms_says() -> None:
+def test_deleted_files_are_removed_as_soon_as_log_segment_delete_delay_ms_has_passed() -> None:
     disk = MemoryDisk()
     broker = Broker.open(load_config(settings=["log.segment.delete.delay.ms=20"]), disk, SystemClock())
     at_once(broker.metadata.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))

@@ -98,7 +98,7 @@ def failure_of_a_task(address: Address, security: ClientSecurity) -> ConnectionF
 
 @pytest.mark.parametrize("failure", [failure_of_a_thread, failure_of_a_task])
 @pytest.mark.parametrize(
-    ("serve", "new_context", "told"),
+    ("serve", "new_context", "message"),
     [
         (
             partial(speak_tls, by="two"),
@@ -125,12 +125,12 @@ def failure_of_a_task(address: Address, security: ClientSecurity) -> ConnectionF
     ],
     ids=["stranger", "another host", "plain text", "old version", "unusable settings"],
 )
-def test_why_there_is_no_tls_is_told(
-    failure: Callable[[Address, ClientSecurity], ConnectionFailed], serve: Serve, new_context: NewContext, told: str
+def test_the_error_names_why_there_is_no_tls(
+    failure: Callable[[Address, ClientSecurity], ConnectionFailed], serve: Serve, new_context: NewContext, message: str
 ) -> None:
     with listening(serve) as address:
         failed = failure(address, ClientSecurity(new_context))
-    assert (type(failed), failed.message) == (TlsFailed, told.format(f"{address[0]}:{address[1]}"))
+    assert (type(failed), failed.message) == (TlsFailed, message.format(f"{address[0]}:{address[1]}"))
     assert not failed.may_pass
 
 
@@ -141,8 +141,8 @@ def test_a_broker_that_is_not_there_cannot_be_reached(
     with listening(hang_up) as address:
         pass
     failed = failure(address, ClientSecurity(trusting))
-    told = f"cannot reach {address[0]}:{address[1]}: Connection refused"
-    assert (type(failed), failed.message) == (ConnectionFailed, told)
+    message = f"cannot reach {address[0]}:{address[1]}: Connection refused"
+    assert (type(failed), failed.message) == (ConnectionFailed, message)
 
 
 def test_a_handshake_that_takes_too_long_is_left() -> None:

@@ -118,7 +118,7 @@ def test_a_request_fails_at_once_before_the_server_runs() -> None:
     assert peers.pause(1).is_set
 
 
-def test_a_node_without_an_address_cannot_be_asked() -> None:
+def test_a_request_to_a_node_without_an_address_fails() -> None:
     async def scenario(scene: Scene) -> None:
         error = await scene.error(3)
         assert isinstance(error, ConnectionFailed)
@@ -163,7 +163,7 @@ def test_no_limit_keeps_a_connection_for_ever() -> None:
     run(scenario, max_idle_ms=-1)
 
 
-def test_a_connection_to_a_former_address_is_closed_and_what_was_asked_there_fails() -> None:
+def test_a_connection_to_a_former_address_is_closed_and_its_requests_fail() -> None:
     async def scenario(scene: Scene) -> None:
         await scene.answer()
         scene.connections.delay = lambda: 1
@@ -209,7 +209,7 @@ def test_pauses_grow_while_a_broker_is_down_and_requests_fail_at_once_meanwhile(
     run(scenario)
 
 
-def test_a_broker_that_is_back_is_asked_after_the_pause_and_at_once_if_the_metadata_say_so() -> None:
+def test_a_broker_that_is_back_gets_requests_after_the_pause_and_at_once_if_the_metadata_change() -> None:
     async def scenario(scene: Scene) -> None:
         scene.brokers.down = {1}
         await scene.error()
@@ -226,7 +226,7 @@ def test_a_broker_that_is_back_is_asked_after_the_pause_and_at_once_if_the_metad
     run(scenario)
 
 
-def test_after_an_answer_pauses_begin_anew() -> None:
+def test_after_an_answer_pauses_start_over() -> None:
     async def scenario(scene: Scene) -> None:
         scene.brokers.down = {1}
         for _ in range(5):
@@ -344,7 +344,7 @@ def test_a_fenced_broker_has_no_address() -> None:
     assert endpoint_of(image, load_config(), 2) == ("a", 1)
 
 
-def test_a_broker_knows_all_connections_that_it_makes_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_lists_all_connections_that_it_makes_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A test that disconnects it must not miss one."""
     made: list[Peers] = []
     follow = Peers.follow

@@ -25,7 +25,7 @@ TOPIC = TopicState("cluster", "orders", "id", {0: 10, 1: 0}, {0: 100, 1: 50})
         ("2h", Moment(NOW_MS - 7_200_000)),
     ],
 )
-def test_offsets_times_and_edges_are_told_apart(text: str, bound: Bound) -> None:
+def test_offsets_times_and_edges_are_distinguished(text: str, bound: Bound) -> None:
     assert parse_bound(text, now_ms=NOW_MS) == bound
 
 

@@ -34,19 +34,19 @@ def test_a_job_waits_for_brokers_retries_what_may_pass_and_reports_the_rest(
     assert type(explained(error)) is kind
 
 
-def test_an_error_that_needs_a_person_says_how_to_continue() -> None:
+def test_an_error_that_needs_a_person_explains_how_to_continue() -> None:
     assert str(explained(Refused("too large", ErrorCode.MESSAGE_TOO_LARGE))) == (
         "too large. What was written stays; run the same command again to continue"
     )
 
 
-def test_a_block_says_what_failed_and_what_to_do() -> None:
-    said = r"^topic t cannot be looked at: gone\. Is -b right\?$"
-    with pytest.raises(Unreachable, match=said), explaining("topic t cannot be looked at", "Is -b right?"):
+def test_an_error_in_a_block_names_what_failed_and_what_to_do() -> None:
+    message = r"^topic t cannot be looked at: gone\. Is -b right\?$"
+    with pytest.raises(Unreachable, match=message), explaining("topic t cannot be looked at", "Is -b right?"):
         raise ConnectionFailed("gone")
 
 
-def test_an_invalid_address_is_reported_without_asking_whether_the_broker_is_up() -> None:
+def test_an_invalid_address_is_reported_without_a_question_about_the_broker() -> None:
     with pytest.raises(PipelineError, match=r"^--from nowhere: [^?]*$"):
         connect("nowhere", "--from")
 

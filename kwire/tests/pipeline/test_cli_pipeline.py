@@ -79,7 +79,7 @@ def test_a_dry_run_of_a_table_that_is_there_shows_its_offsets(bootstrap: str, tm
     assert "made with --value bytes, not json" in refused("orders", "--to", "w", "-b", bootstrap, "--value", "json")
 
 
-def test_a_dry_run_without_a_broker_shows_the_plan_and_says_so(tmp_path: Path) -> None:
+def test_a_dry_run_without_a_broker_shows_the_plan_and_the_error(tmp_path: Path) -> None:
     for flags in ((), ("--json",)):
         done = table("orders", "--to", "w", "-b", NOBODY, "--dry-run", *flags)
         assert done.exit_code == 2
@@ -173,7 +173,7 @@ def test_a_single_topic_needs_no_brackets_and_every_flag_has_a_name(bootstrap: s
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("topics: [orders]\nto: w\nspeed: high\nfaster: yes\n", "does not know: faster, speed"),
         ("topics: [orders]\nto: w\nfile: other.yaml\n", "does not know: file"),
@@ -191,9 +191,9 @@ def test_a_single_topic_needs_no_brackets_and_every_flag_has_a_name(bootstrap: s
         ("topics: [orders]\nto: w\nonce: maybe\n", "maybe"),
     ],
 )
-def test_a_file_with_something_else_in_it_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_with_something_else_in_it_is_one_line(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "o.yaml").write_text(text)
-    assert said in refused("--file", "o.yaml", "-b", NOBODY)
+    assert message in refused("--file", "o.yaml", "-b", NOBODY)
 
 
 # Bad input.
@@ -202,7 +202,7 @@ JSON = ("--value", "json")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((), "no topic is named"),
         (("orders", "--table", "a.b"), "is no name for a table"),
@@ -228,17 +228,19 @@ JSON = ("--value", "json")
         (("orders", "--file", "missing.yaml"), "does not exist"),
     ],
 )
-def test_bad_input_is_one_line_that_says_what_to_do(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_bad_input_is_one_line_that_explains_what_to_do(
+    tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
     (tmp_path / "empty.ddl").write_text(" \n")
     (tmp_path / "empty.json").write_text('{"type": "struct"}')
     (tmp_path / "bad.avsc").write_text("{")
     for mode in ((), ("--dry-run",)):
-        assert said in refused(*arguments, "--to", "w", "-b", NOBODY, *mode)
+        assert message in refused(*arguments, "--to", "w", "-b", NOBODY, *mode)
     assert not (tmp_path / "w").exists()
 
 
 @pytest.mark.parametrize(
-    ("to", "said"),
+    ("to", "message"),
     [
         ("file", "is a file"),
         ("file/w", "is a file"),
@@ -247,20 +249,20 @@ def test_bad_input_is_one_line_that_says_what_to_do(tmp_path: Path, arguments: t
         ("garbage", "not a database"),
     ],
 )
-def test_a_warehouse_that_cannot_be_is_one_line(bootstrap: str, tmp_path: Path, to: str, said: str) -> None:
+def test_a_warehouse_that_cannot_be_is_one_line(bootstrap: str, tmp_path: Path, to: str, message: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "garbage").mkdir()
     (tmp_path / "garbage" / "catalog.db").write_bytes(b"garbage" * 1000)
     for mode in ((), ("--dry-run",)):
-        assert said in refused("orders", "--to", to, "-b", bootstrap, *mode)
+        assert message in refused("orders", "--to", to, "-b", bootstrap, *mode)
 
 
 def test_a_catalog_that_is_not_there_is_one_line(bootstrap: str) -> None:
     conf = ["spark.sql.catalog.prod=org.apache.iceberg.spark.SparkCatalog", "spark.sql.catalog.prod.type=rest"]
     flags = [part for it in (*conf, f"spark.sql.catalog.prod.uri=http://{NOBODY}") for part in ("--conf", it)]
     for mode in ((), ("--dry-run",)):
-        said = refused("orders", "--to", "catalog:prod", "-b", bootstrap, *flags, *mode)
-        assert "catalog:prod cannot be read" in said
+        message = refused("orders", "--to", "catalog:prod", "-b", bootstrap, *flags, *mode)
+        assert "catalog:prod cannot be read" in message
 
 
 @pytest.mark.parametrize("mode", [(), ("--dry-run",)])
@@ -272,14 +274,14 @@ def test_topics_and_brokers_that_are_not_there_are_one_line(bootstrap: str, mode
     assert "is not HOST:PORT" in refused("orders", "--to", "w", "-b", "nonsense", *mode)
 
 
-def test_a_wrong_java_is_told_before_spark_says_anything(bootstrap: str, tmp_path: Path) -> None:
+def test_a_wrong_java_is_reported_before_spark_prints_anything(bootstrap: str, tmp_path: Path) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho '  java.specification.version = 11' >&2\n")
     java.chmod(0o755)
     command = [sys.executable, "-m", "kwire", "pipeline", "table", "orders", "--to", "w", "-b", bootstrap]
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    for path, said in ((java.parent, f"{java} is Java 11: "), (tmp_path / "none", "java not found: ")):
+    for path, message in ((java.parent, f"{java} is Java 11: "), (tmp_path / "none", "java not found: ")):
         done = subprocess.run(
             command,
             check=False,
@@ -290,6 +292,6 @@ def test_a_wrong_java_is_told_before_spark_says_anything(bootstrap: str, tmp_pat
             stdin=subprocess.DEVNULL,
         )
         assert done.returncode == 2
-        assert done.stderr.startswith(f"kwire pipeline: {said}")
+        assert done.stderr.startswith(f"kwire pipeline: {message}")
         assert len(done.stderr.splitlines()) == 1
         assert done.stdout == ""

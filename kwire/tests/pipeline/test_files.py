@@ -27,7 +27,7 @@ def write(tmp_path: Path) -> Write:
     return file
 
 
-def test_yaml_and_toml_say_the_same(write: Write) -> None:
+def test_yaml_and_toml_give_the_same_options(write: Write) -> None:
     yaml = write("o.yaml", "topics: [orders]\npartition-by: [value.id]\nonce: true\nconf: {a.b: 1}\nschema:\n")
     toml = write("o.toml", 'topics = ["orders"]\npartition-by = ["value.id"]\nonce = true\nconf = {"a.b" = 1}\n')
     wanted = {"topics": ["orders"], "partition_by": ["value.id"], "once": True, "conf": {"a.b": 1}}
@@ -36,7 +36,7 @@ def test_yaml_and_toml_say_the_same(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("o.yaml", "topics: [orders", "is not well-formed"),
         ("o.yaml", "{a: b: c}", "is not well-formed"),
@@ -52,24 +52,24 @@ def test_yaml_and_toml_say_the_same(write: Write) -> None:
     ],
 )
 def test_options_that_cannot_be_read_are_one_line(
-    tmp_path: Path, write: Write, name: str, content: str | bytes | None, said: str
+    tmp_path: Path, write: Write, name: str, content: str | bytes | None, message: str
 ) -> None:
     path = tmp_path / name if content is None else write(name, content)
-    with pytest.raises(PipelineError) as told:
+    with pytest.raises(PipelineError) as caught:
         read_options(path)
-    assert said in str(told.value)
-    assert str(path) in str(told.value)
-    assert "\n" not in str(told.value)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_schema_file_is_read_as_it_is_or_refused(tmp_path: Path, write: Write) -> None:
     assert read_schema_file(write("s.ddl", "id BIGINT")) == "id BIGINT"
-    for path, said in (
+    for path, message in (
         (tmp_path / "missing", "No such file"),
         (tmp_path, "Is a directory"),
         (write("x", b"\xff"), "utf-8"),
     ):
-        with pytest.raises(PipelineError, match=said):
+        with pytest.raises(PipelineError, match=message):
             read_schema_file(path)
 
 
@@ -90,7 +90,7 @@ def test_confluents_avro_has_a_folder_of_them_and_the_newest_makes_the_table(tmp
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("{", "is not JSON"),
         (b"\xff", "is not JSON"),
@@ -102,14 +102,14 @@ def test_confluents_avro_has_a_folder_of_them_and_the_newest_makes_the_table(tmp
 )
 @pytest.mark.parametrize("confluent", [True, False])
 def test_an_avro_schema_that_is_none_is_one_line(
-    tmp_path: Path, write: Write, content: str | bytes, said: str, confluent: bool
+    tmp_path: Path, write: Write, content: str | bytes, message: str, confluent: bool
 ) -> None:
     path = write("s/7.avsc", content)
-    with pytest.raises(PipelineError) as told:
+    with pytest.raises(PipelineError) as caught:
         read_avro_schemas(path.parent if confluent else path, "confluent-avro" if confluent else "avro")
-    assert said in str(told.value)
-    assert "7.avsc" in str(told.value)
-    assert "\n" not in str(told.value)
+    assert message in str(caught.value)
+    assert "7.avsc" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_folder_and_a_file_are_not_taken_for_each_other(tmp_path: Path, write: Write) -> None:

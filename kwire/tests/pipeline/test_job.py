@@ -145,7 +145,7 @@ def test_a_start_that_is_interrupted_is_tried_again_a_few_times() -> None:
     assert warned[1:] == ["fenced. The job starts again where it was"] * 3
 
 
-def test_what_ends_a_query_is_told_in_a_line_and_the_run_starts_again() -> None:
+def test_what_ends_a_query_is_reported_in_a_line_and_the_run_starts_again() -> None:
     clock = Clock()
     run = FakeRun(clock, [ends(error=JAVA), ends(1.0)])
     it, warned = job(clock, run)
@@ -211,7 +211,7 @@ def test_a_topic_without_news_may_see_many_broken_queries_far_apart() -> None:
     assert len(warned) == 10
 
 
-def test_brokers_out_of_reach_at_the_very_start_are_told_at_once() -> None:
+def test_brokers_out_of_reach_at_the_very_start_are_reported_at_once() -> None:
     clock = Clock()
     run = FakeRun(clock, [AWAY])
     it, warned = job(clock, run)
@@ -221,7 +221,7 @@ def test_brokers_out_of_reach_at_the_very_start_are_told_at_once() -> None:
 
 
 @pytest.mark.parametrize("error", [JAVA, Py4JError("no table\nat java"), OSError(28, "No space left on device")])
-def test_a_first_start_that_fails_is_told_at_once_and_in_a_line(error: Exception) -> None:
+def test_a_first_start_that_fails_is_reported_at_once_and_in_a_line(error: Exception) -> None:
     clock = Clock()
     run = FakeRun(clock, [error])
     it, _ = job(clock, run)
@@ -247,7 +247,7 @@ def test_brokers_that_went_away_are_waited_for() -> None:
     assert len(warned) == 9
 
 
-def test_brokers_that_do_not_come_back_are_given_up_after_the_time_that_was_said() -> None:
+def test_brokers_that_do_not_come_back_are_given_up_after_the_configured_time() -> None:
     clock = Clock()
     run = FakeRun(clock, [ends(5000.0, JAVA), AWAY])
     it, _ = job(clock, run, give_up_after_s=100.0)
@@ -265,7 +265,7 @@ def test_brokers_that_come_and_go_are_waited_for_each_time() -> None:
     assert len(run.started_s) == 4 + 24
 
 
-def test_what_a_person_must_mend_ends_the_job_at_once_and_is_told_as_it_is() -> None:
+def test_what_a_person_must_mend_ends_the_job_at_once_and_is_raised_as_it_is() -> None:
     clock = Clock()
     failure = PipelineError("another job writes the table")
     other = FakeRun(clock, [runs_on])
@@ -295,7 +295,7 @@ def test_a_bug_is_no_restart() -> None:
     assert run.calls == ["stop", "end"]
 
 
-def test_a_stop_ends_runs_that_would_go_on() -> None:
+def test_a_stop_ends_runs_that_would_continue() -> None:
     clock = Clock()
     runs = [FakeRun(clock, [runs_on]), FakeRun(clock, [runs_on])]
     it, _ = job(clock, *runs)
@@ -324,7 +324,7 @@ def test_what_cannot_be_put_in_order_at_the_end_does_not_hide_why_it_ended() -> 
     assert [run.calls for run in runs] == [["stop", "end"], ["stop", "end"]]
 
 
-def test_a_signal_asks_for_a_stop_and_the_second_one_is_as_ever() -> None:
+def test_a_signal_requests_a_stop_and_the_second_one_has_its_usual_effect() -> None:
     clock = Clock()
     it, _ = job(clock)
     heard: list[Any] = []

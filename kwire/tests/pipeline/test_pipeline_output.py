@@ -52,16 +52,16 @@ PLANS = {
 
 @pytest.mark.parametrize("command", PLANS)
 def test_plans_as_people_see_them(bootstrap: str, snapshot: Snapshot, command: str) -> None:
-    asking = prompt("-b", bootstrap)
-    asking.renamed = {**asking.renamed, bootstrap: "127.0.0.1:9092"}
-    asking(command, *PLANS[command], "--dry-run")
-    snapshot(f"pipeline-{command}", asking.transcript)
+    pipeline = prompt("-b", bootstrap)
+    pipeline.renamed = {**pipeline.renamed, bootstrap: "127.0.0.1:9092"}
+    pipeline(command, *PLANS[command], "--dry-run")
+    snapshot(f"pipeline-{command}", pipeline.transcript)
 
 
 def test_plans_have_their_keys(bootstrap: str) -> None:
-    asking = prompt("-b", bootstrap)
-    check_all_keys("pipeline table", asking.json("table", *PLANS["table"], "--dry-run"))
-    check_all_keys("pipeline index", asking.json("index", *PLANS["index"], "--dry-run"))
+    pipeline = prompt("-b", bootstrap)
+    check_all_keys("pipeline table", pipeline.json("table", *PLANS["table"], "--dry-run"))
+    check_all_keys("pipeline index", pipeline.json("index", *PLANS["index"], "--dry-run"))
 
 
 # What starts Spark, with another result in its place.
@@ -112,23 +112,23 @@ def report(*partitions: PartitionReport, findings: int = 0) -> Report:
 
 
 def test_comparisons_as_people_see_them(found: Found, snapshot: Snapshot) -> None:
-    asking = prompt()
+    pipeline = prompt()
     found("verify", "verify", report(SOUND))
-    asking("verify", "orders", "--to", "w")
+    pipeline("verify", "orders", "--to", "w")
     found("verify", "verify", report(SOUND, WRONG, findings=SHOWN))
-    asking("verify", "orders", "--to", "w", code=1)
-    snapshot("pipeline-verify", asking.transcript)
+    pipeline("verify", "orders", "--to", "w", code=1)
+    snapshot("pipeline-verify", pipeline.transcript)
 
 
 def test_a_comparison_that_finds_a_difference_ends_with_1(found: Found) -> None:
     found("verify", "verify", report(SOUND))
     assert [it["sound"] for it in prompt().json("verify", "orders", "--to", "w")] == [True]
     found("verify", "verify", report(SOUND, WRONG, findings=1))
-    told = prompt().json("verify", "orders", "--to", "w", code=1)
-    check_all_keys("pipeline verify", told)
-    assert (told[0]["sound"], told[0]["snapshot_id"]) == (False, 42)
-    assert [(it["partition"], it["missing"]) for it in told[0]["partitions"]] == [(0, 0), (1, 1_000)]
-    assert told[0]["findings"] == [{"kind": "missing", "partition": 1, "offset": 0}]
+    objects = prompt().json("verify", "orders", "--to", "w", code=1)
+    check_all_keys("pipeline verify", objects)
+    assert (objects[0]["sound"], objects[0]["snapshot_id"]) == (False, 42)
+    assert [(it["partition"], it["missing"]) for it in objects[0]["partitions"]] == [(0, 0), (1, 1_000)]
+    assert objects[0]["findings"] == [{"kind": "missing", "partition": 1, "offset": 0}]
 
 
 ADDED = Added(records=12_345, rows=1_000, errors=2)
@@ -136,27 +136,27 @@ REDONE = Redone(errors=1_234, rows=1_000, too_old=3)
 
 
 def test_what_is_read_again_as_people_see_it(found: Found, snapshot: Snapshot) -> None:
-    asking = prompt()
+    pipeline = prompt()
     found("backfill", "backfill", ADDED)
-    asking("backfill", "orders", "--to", "w")
-    snapshot("pipeline-backfill", asking.transcript)
-    asking = prompt()
+    pipeline("backfill", "orders", "--to", "w")
+    snapshot("pipeline-backfill", pipeline.transcript)
+    pipeline = prompt()
     found("backfill", "redo", REDONE)
-    asking("redo", "orders", "--to", "w")
+    pipeline("redo", "orders", "--to", "w")
     found("backfill", "redo", Redone(errors=0, rows=0, too_old=0))
-    asking("redo", "orders", "--to", "w")
-    snapshot("pipeline-redo", asking.transcript)
+    pipeline("redo", "orders", "--to", "w")
+    snapshot("pipeline-redo", pipeline.transcript)
 
 
 def test_what_is_read_again_is_counted(found: Found) -> None:
     found("backfill", "backfill", ADDED)
-    told = prompt().json("backfill", "orders", "--to", "w")
-    check_all_keys("pipeline backfill", told)
-    assert told == [{"records": 12_345, "rows": 1_000, "errors": 2}]
+    objects = prompt().json("backfill", "orders", "--to", "w")
+    check_all_keys("pipeline backfill", objects)
+    assert objects == [{"records": 12_345, "rows": 1_000, "errors": 2}]
     found("backfill", "redo", REDONE)
-    told = prompt().json("redo", "orders", "--to", "w")
-    check_all_keys("pipeline redo", told)
-    assert told == [{"errors": 1_234, "rows": 1_000, "too_old": 3}]
+    objects = prompt().json("redo", "orders", "--to", "w")
+    check_all_keys("pipeline redo", objects)
+    assert objects == [{"errors": 1_234, "rows": 1_000, "too_old": 3}]
 
 
 def orders_table(bootstrap: str) -> None:
@@ -177,16 +177,16 @@ def upkeep(bootstrap: str, found: Found) -> None:
 
 @pytest.mark.usefixtures("upkeep")
 def test_maintenance_as_people_see_it(snapshot: Snapshot) -> None:
-    asking = prompt()
-    asking("maintain", "--to", "w")
-    snapshot("pipeline-maintain", asking.transcript)
+    pipeline = prompt()
+    pipeline("maintain", "--to", "w")
+    snapshot("pipeline-maintain", pipeline.transcript)
 
 
 @pytest.mark.usefixtures("upkeep")
 def test_each_table_that_is_maintained_has_an_object() -> None:
-    told = prompt().json("maintain", "--to", "w")
-    check_all_keys("pipeline maintain", told)
-    assert [(it["table"], it["rewritten_files"], it["took_s"]) for it in told] == [("orders", 12, 1.25)]
+    objects = prompt().json("maintain", "--to", "w")
+    check_all_keys("pipeline maintain", objects)
+    assert [(it["table"], it["rewritten_files"], it["took_s"]) for it in objects] == [("orders", 12, 1.25)]
 
 
 def test_the_state_of_tables_as_people_see_it(snapshot: Snapshot, found: Found) -> None:
@@ -218,17 +218,17 @@ def test_the_state_of_tables_as_people_see_it(snapshot: Snapshot, found: Found) 
     )
     Path("w").mkdir()
     found("status", "statuses", [well, new])
-    asking = prompt()
-    asking("status", "w")
-    snapshot("pipeline-status", asking.transcript)
+    pipeline = prompt()
+    pipeline("status", "w")
+    snapshot("pipeline-status", pipeline.transcript)
 
 
 def test_the_state_of_a_table_has_its_offsets_and_its_lag(bootstrap: str) -> None:
     orders_table(bootstrap)
-    told = prompt().json("status", "w", "-b", bootstrap)
-    check_all_keys("pipeline status", told)
-    assert told[0].pop("last_commit_ms") > 0
-    assert told == [
+    objects = prompt().json("status", "w", "-b", bootstrap)
+    check_all_keys("pipeline status", objects)
+    assert objects[0].pop("last_commit_ms") > 0
+    assert objects == [
         {
             "table": "orders",
             "topic": "orders",

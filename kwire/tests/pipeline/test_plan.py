@@ -53,7 +53,7 @@ def test_what_can_be_meant_passes(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"schema": "id BIGINT"}, "--schema and --evolve are for values that are decoded"),
         ({"evolve": True}, "--schema and --evolve are for values that are decoded"),
@@ -77,11 +77,11 @@ def test_what_can_be_meant_passes(options: dict[str, Any]) -> None:
         ({"dead_letter_topic": "orders"}, "--dead-letter-topic orders is the topic that is read"),
     ],
 )
-def test_what_cannot_be_meant_is_one_line(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(PipelineError) as told:
+def test_what_cannot_be_meant_is_one_line(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(PipelineError) as caught:
         plan(**options).check()
-    assert said in str(told.value)
-    assert "\n" not in str(told.value)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_two_topics_of_one_table_are_refused() -> None:
@@ -114,7 +114,7 @@ def test_a_table_is_named_as_its_topic_is_as_far_as_sql_lets_it() -> None:
             table_of("orders", name)
 
 
-def test_the_source_reads_what_is_committed_and_says_when_records_are_missing() -> None:
+def test_the_source_reads_what_is_committed_and_fails_when_records_are_missing() -> None:
     source = plan(source_options={"kafka.security.protocol": "SSL"}).source()
     assert source["kafka.isolation.level"] == "read_committed"
     assert source["failOnDataLoss"] == "true"

@@ -35,7 +35,7 @@ def test_a_position_comes_back_from_its_json(position: Position) -> None:
     assert Position.from_json(position.to_json()) == position
 
 
-def test_the_json_is_what_the_docs_say() -> None:
+def test_the_json_is_as_documented() -> None:
     assert json.loads(REACHED.to_json()) == {
         "version": 1,
         "cluster_id": "cluster",
@@ -71,7 +71,7 @@ def test_a_position_with_a_part_that_is_none_is_refused(change: dict[str, object
         Position.from_json(text)
 
 
-def test_a_position_of_a_newer_kwire_says_to_upgrade() -> None:
+def test_a_position_of_a_newer_kwire_requires_an_upgrade() -> None:
     text = json.dumps({"version": 2, "whatever": "comes"})
     with pytest.raises(PipelineError, match="version 2; this kwire knows 1: upgrade kwire"):
         Position.from_json(text)
@@ -94,13 +94,13 @@ def test_a_position_moves_by_partition() -> None:
 # Where to start.
 
 
-def test_a_new_table_begins_where_it_is_told() -> None:
+def test_a_new_table_begins_at_the_given_offsets() -> None:
     begun = start(None, TOPIC, begin_at={0: 7, 1: 8})
     assert begun.position == Position("cluster", "orders", "id-1", {0: 7, 1: 8})
     assert begun.gaps == ()
 
 
-def test_a_table_goes_on_where_it_is() -> None:
+def test_a_table_resumes_at_its_position() -> None:
     assert start(REACHED, TOPIC, begin_at={}).position == REACHED
 
 
@@ -119,9 +119,9 @@ def test_a_new_partition_is_read_from_its_first_record_even_where_the_table_bega
 def test_what_retention_took_unread_is_named(on_gap: OnGap) -> None:
     cut = attrs.evolve(TOPIC, starts={0: 11, 1: 25})
     if on_gap == "fail":
-        with pytest.raises(LostRange, match="partition 0 offsets 10 to 10; partition 1 offsets 20 to 24") as told:
+        with pytest.raises(LostRange, match="partition 0 offsets 10 to 10; partition 1 offsets 20 to 24") as caught:
             start(REACHED, cut, begin_at={}, on_gap=on_gap)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(caught.value)
         return
     begun = start(REACHED, cut, begin_at={}, on_gap=on_gap)
     assert begun.position.offsets == {0: 11, 1: 25}
@@ -132,13 +132,13 @@ def test_what_retention_took_unread_is_named(on_gap: OnGap) -> None:
 def test_a_partition_that_ends_before_the_table_does_is_refused(on_gap: OnGap) -> None:
     """An unclean election: the offsets up to the table's will be those of other records."""
     shrunk = attrs.evolve(TOPIC, ends={0: 9, 1: 100})
-    with pytest.raises(PipelineError, match="ends at offset 9, and the table has records up to 9") as told:
+    with pytest.raises(PipelineError, match="ends at offset 9, and the table has records up to 9") as caught:
         start(REACHED, shrunk, begin_at={}, on_gap=on_gap)
-    assert "lost its newest records" in str(told.value)
+    assert "lost its newest records" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"cluster_id": "other"}, "of cluster cluster, and this is cluster other"),
         ({"topic": "clicks"}, "the table holds topic orders, not clicks"),
@@ -146,18 +146,18 @@ def test_a_partition_that_ends_before_the_table_does_is_refused(on_gap: OnGap) -
         ({"starts": {0: 0}, "ends": {0: 100}}, "deleted and created again"),
     ],
 )
-def test_offsets_of_another_topic_are_never_gone_on_from(change: dict[str, Any], said: str) -> None:
+def test_a_table_never_resumes_at_offsets_of_another_topic(change: dict[str, Any], message: str) -> None:
     other = attrs.evolve(TOPIC, **change)
     for on_gap in ("fail", "record"):
-        with pytest.raises(PipelineError, match=said):
+        with pytest.raises(PipelineError, match=message):
             start(REACHED, other, begin_at={}, on_gap=on_gap)
-    with pytest.raises(PipelineError, match=said):
+    with pytest.raises(PipelineError, match=message):
         same_topic(REACHED, other)
 
 
 @pytest.mark.parametrize("mine", ["", "id-1"])
 @pytest.mark.parametrize("theirs", ["", "id-1"])
-def test_brokers_that_know_no_topic_ids_are_taken_at_the_topics_name(mine: str, theirs: str) -> None:
+def test_if_brokers_have_no_topic_ids_the_topics_name_counts(mine: str, theirs: str) -> None:
     same_topic(attrs.evolve(REACHED, topic_id=mine), attrs.evolve(TOPIC, topic_id=theirs))
 
 

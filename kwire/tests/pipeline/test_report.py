@@ -75,7 +75,7 @@ def test_prometheus_gets_counts_offsets_and_lag_over_http() -> None:
         metrics.step(STEP)
         metrics.step(STEP)
         metrics.warning("restarted")
-        said = _get(metrics.port)
+        body = _get(metrics.port)
     finally:
         metrics.close()
     for line in (
@@ -86,8 +86,8 @@ def test_prometheus_gets_counts_offsets_and_lag_over_http() -> None:
         'kwire_pipeline_commit_seconds_count{name="orders"} 2.0',
         "kwire_pipeline_warnings_total 1.0",
     ):
-        assert line in said.splitlines()
-    assert "kwire_pipeline_last_commit_timestamp_seconds" in said
+        assert line in body.splitlines()
+    assert "kwire_pipeline_last_commit_timestamp_seconds" in body
     with pytest.raises(OSError):
         _get(metrics.port)
 
@@ -95,12 +95,12 @@ def test_prometheus_gets_counts_offsets_and_lag_over_http() -> None:
 def test_a_port_that_is_taken_is_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(PipelineError, match=f"127.0.0.1:{port}: Address already in use") as told:
+        with pytest.raises(PipelineError, match=f"127.0.0.1:{port}: Address already in use") as caught:
             Metrics(port)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
-def test_several_reports_hear_the_same() -> None:
+def test_several_reports_receive_the_same() -> None:
     first, second = io.StringIO(), io.StringIO()
     both = Reports(JsonLines(first), JsonLines(second))
     both.step(STEP)

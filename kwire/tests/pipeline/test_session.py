@@ -43,7 +43,7 @@ def test_a_java_that_spark_runs_on_will_do(fake_java: FakeJava, version: str) ->
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "message"),
     [
         (java_of("11"), "is Java 11: Spark needs Java 17 to 23"),
         (java_of("1.8"), "is Java 8: Spark needs Java 17 to 23"),
@@ -53,14 +53,14 @@ def test_a_java_that_spark_runs_on_will_do(fake_java: FakeJava, version: str) ->
         ("kill -9 $$", "does not run"),
     ],
 )
-def test_another_java_is_one_line_that_names_it(fake_java: FakeJava, script: str, said: str) -> None:
+def test_another_java_is_one_line_that_names_it(fake_java: FakeJava, script: str, message: str) -> None:
     program = fake_java(script)
-    with pytest.raises(PipelineError) as told:
+    with pytest.raises(PipelineError) as caught:
         check_java()
-    assert said in str(told.value)
-    assert str(program) in str(told.value)
-    assert "JAVA_HOME" in str(told.value)
-    assert "\n" not in str(told.value)
+    assert message in str(caught.value)
+    assert str(program) in str(caught.value)
+    assert "JAVA_HOME" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_no_java_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_java: FakeJava) -> None:
@@ -93,7 +93,7 @@ def test_what_the_user_gives_wins_and_jars_are_fetched_only_if_none_are_named() 
     assert "spark.driver.host" not in found
 
 
-def test_under_spark_submit_the_cluster_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_under_spark_submit_the_master_and_the_jars_are_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     found = settings({}, master=None, name="n")
     assert not {"spark.master", "spark.jars.packages", "spark.driver.host"} & set(found)
@@ -117,7 +117,7 @@ class _OfJava:
         return "java.lang.NullPointerException\n\tat here"
 
 
-def test_an_error_is_told_in_a_line_in_javas_words_if_it_is_javas() -> None:
+def test_an_error_is_shown_in_a_line_and_javas_errors_in_javas_words() -> None:
     assert first_line(OSError("one\ntwo")) == "one"
     assert first_line(ValueError("\n  two \n")) == "two"
     assert first_line(ValueError()) == "ValueError"

@@ -42,7 +42,7 @@ def test_what_was_never_written_stands_nowhere_and_nothing_is_made_of_looking(wa
     assert found.properties["kwire.topic"] == "orders"
 
 
-def test_the_newest_snapshot_with_offsets_tells_the_position(warehouse: Warehouse) -> None:
+def test_the_newest_snapshot_with_offsets_has_the_position(warehouse: Warehouse) -> None:
     make_table(warehouse, "orders", {})
     for position in (AT.moved({0: 6}), AT, None, None):
         commit(warehouse, "orders", position)
@@ -53,7 +53,7 @@ def test_the_newest_snapshot_with_offsets_tells_the_position(warehouse: Warehous
 
 
 @pytest.mark.parametrize(("begin", "start"), [("earliest", {0: 5, 1: 0}), ("latest", {0: 100, 1: 50})])
-def test_a_new_table_would_begin_as_told(plan: TablePlan, begin: Any, start: dict[int, int]) -> None:
+def test_a_new_table_would_begin_as_planned(plan: TablePlan, begin: Any, start: dict[int, int]) -> None:
     found = job_start(attrs.evolve(plan, begin=begin), TOPIC)
     assert found.describe() == {
         "table_exists": False,
@@ -63,7 +63,7 @@ def test_a_new_table_would_begin_as_told(plan: TablePlan, begin: Any, start: dic
     }
 
 
-def test_a_table_would_go_on_where_it_is(plan: TablePlan) -> None:
+def test_a_table_would_resume_at_its_position(plan: TablePlan) -> None:
     table_at(plan, AT)
     found = job_start(attrs.evolve(plan, begin="latest"), TOPIC)
     assert found.table_exists
@@ -71,7 +71,7 @@ def test_a_table_would_go_on_where_it_is(plan: TablePlan) -> None:
     assert found.unread == {0: 90, 1: 30}
 
 
-def test_what_would_stop_the_job_is_told(plan: TablePlan) -> None:
+def test_what_would_stop_the_job_is_reported(plan: TablePlan) -> None:
     table_at(plan, AT)
     cut = attrs.evolve(TOPIC, starts={0: 12, 1: 0})
     with pytest.raises(LostRange, match="partition 0 offsets 10 to 11"):
@@ -98,6 +98,6 @@ def test_a_table_whose_files_are_gone_is_one_line(plan: TablePlan) -> None:
     assert plan.warehouse.folder is not None
     for file in plan.warehouse.folder.rglob("*.metadata.json"):
         file.unlink()
-    with pytest.raises(PipelineError, match="the table orders in .* cannot be read") as told:
+    with pytest.raises(PipelineError, match="the table orders in .* cannot be read") as caught:
         table_state(plan.warehouse, plan.table)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)

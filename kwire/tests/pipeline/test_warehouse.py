@@ -44,7 +44,7 @@ def test_a_relative_folder_and_one_of_the_users_home_are_made_whole(
     assert parse_warehouse(f"file://{tmp_path}/w", {}).folder == tmp_path / "w"
 
 
-def test_a_catalog_is_what_the_configuration_says() -> None:
+def test_a_catalog_is_as_configured() -> None:
     settings = {**REST, "spark.sql.catalog.production.type": "hive", "spark.executor.memory": "2g"}
     found = parse_warehouse("catalog:prod", settings)
     assert found.spark_settings == REST
@@ -56,7 +56,7 @@ def test_a_catalog_is_what_the_configuration_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("catalog:test", "give --conf spark.sql.catalog.test="),
         ("catalog:", "is not configured"),
@@ -68,11 +68,11 @@ def test_a_catalog_is_what_the_configuration_says() -> None:
         ("", "no folder is named"),
     ],
 )
-def test_what_is_no_warehouse_is_one_line(text: str, said: str) -> None:
-    with pytest.raises(PipelineError) as told:
+def test_what_is_no_warehouse_is_one_line(text: str, message: str) -> None:
+    with pytest.raises(PipelineError) as caught:
         parse_warehouse(text, REST)
-    assert said in str(told.value)
-    assert "\n" not in str(told.value)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_file_is_no_warehouse(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_file_is_no_warehouse(tmp_path: Path) -> None:
         below.make()
 
 
-def test_a_folder_that_is_not_ours_is_told_before_and_when_it_is_made(
+def test_a_folder_that_is_not_ours_is_refused_before_and_when_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = parse_warehouse(str(tmp_path / "w"), {})
@@ -133,19 +133,19 @@ def test_a_catalog_is_there_before_anything_looks_for_it(tmp_path: Path) -> None
 
 def test_a_catalog_file_that_is_something_else_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_bytes(b"no database at all" * 100)
-    with pytest.raises(PipelineError, match="not a database") as told:
+    with pytest.raises(PipelineError, match="not a database") as caught:
         parse_warehouse(str(tmp_path), {}).pyiceberg_catalog()
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_catalog_that_nobody_serves_is_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     found = parse_warehouse("catalog:prod", {**REST, "spark.sql.catalog.prod.uri": f"http://127.0.0.1:{port}"})
-    with pytest.raises(PipelineError, match="catalog:prod cannot be read: ") as told:
+    with pytest.raises(PipelineError, match="catalog:prod cannot be read: ") as caught:
         found.pyiceberg_catalog()
-    assert "\n" not in str(told.value)
-    assert not isinstance(told.value, NotReadable)
+    assert "\n" not in str(caught.value)
+    assert not isinstance(caught.value, NotReadable)
 
 
 def test_a_catalog_that_never_answers_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,13 +158,13 @@ def test_a_catalog_that_never_answers_is_one_line(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("kind", ["hadoop", "nonsense"])
-def test_a_catalog_that_only_spark_knows_is_told_from_one_that_is_broken(kind: str) -> None:
+def test_a_catalog_that_only_spark_can_open_is_not_reported_as_broken(kind: str) -> None:
     found = parse_warehouse("catalog:prod", {**REST, "spark.sql.catalog.prod.type": kind})
     with pytest.raises(NotReadable, match="cannot be opened without Spark"):
         found.pyiceberg_catalog()
 
 
-def test_what_is_asked_answers_in_the_thread_that_asked() -> None:
+def test_a_call_returns_or_raises_in_the_thread_that_made_it() -> None:
     assert call_catalog(lambda: 7, "the table") == 7
     with pytest.raises(PipelineError, match="^the table cannot be read: no such luck$"):
         call_catalog(_unlucky, "the table")

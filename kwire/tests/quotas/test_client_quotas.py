@@ -91,7 +91,7 @@ def test_idle_meters_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(made.produced) == 10
 
 
-def test_a_meter_that_was_idle_begins_anew() -> None:
+def test_a_meter_that_was_idle_starts_over() -> None:
     made = quotas(controller_mutation_rate=1)
     found = made.mutations.find(ALICE, 0)
     assert found is not None

@@ -122,7 +122,7 @@ def test_after_the_pause_the_rate_is_what_it_may_be(taken: list[tuple[int, int]]
 
 
 @given(st.integers(1, 400), st.floats(0.5, 20), st.lists(st.integers(0, 3000), min_size=1, max_size=40))
-def test_who_pauses_as_told_takes_what_it_may(size: int, bound: float, pauses: list[int]) -> None:
+def test_a_client_that_pauses_as_requested_takes_what_it_may(size: int, bound: float, pauses: list[int]) -> None:
     """A client that produces as fast as it can, for a long time."""
     rate = Rate(KAFKAS)
     now_ms, total, bound = 0, 0, bound * 100

@@ -141,10 +141,10 @@ def test_a_leader_sends_a_consumer_to_the_follower_in_its_rack_at_once_and_witho
     lead_with_follower(broker)
     answer = handled(broker, 4, 13, "there", EPOCH, max_wait_ms=10_000)
     assert isinstance(answer, FetchResponse), "it does not wait"
-    told = answer.responses[0].partitions[0]
-    assert (told.error_code, told.preferred_read_replica, told.records) == (0, SECOND, b"")
-    assert (told.high_watermark, told.last_stable_offset, told.log_start_offset) == (4, 4, 0)
-    assert told.aborted_transactions is None
+    partition = answer.responses[0].partitions[0]
+    assert (partition.error_code, partition.preferred_read_replica, partition.records) == (0, SECOND, b"")
+    assert (partition.high_watermark, partition.last_stable_offset, partition.log_start_offset) == (4, 4, 0)
+    assert partition.aborted_transactions is None
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_without_a_selector_all_consumers_stay_with_the_leader() -> None:
     broker.close()
 
 
-def test_a_consumer_that_is_sent_away_is_told_so_in_every_answer_of_its_session(broker: Broker) -> None:
+def test_a_consumer_is_sent_away_in_every_answer_of_its_session(broker: Broker) -> None:
     lead_with_follower(broker)
     topic_id = broker.metadata.image.topics["t"].topic_id
     named = FetchTopic(topic_id=topic_id, partitions=[FetchPartition(0)])
@@ -195,10 +195,10 @@ def test_a_consumer_that_is_sent_away_is_told_so_in_every_answer_of_its_session(
     response = bound(fetch.handle, broker)(request, context)
     assert isinstance(response, FetchResponse)
     for epoch in (1, 2):
-        going_on = FetchRequest(
+        next_request = FetchRequest(
             session_id=response.session_id, session_epoch=epoch, rack_id="there", min_bytes=1, max_wait_ms=10_000
         )
-        answer = bound(fetch.handle, broker)(going_on, context)
+        answer = bound(fetch.handle, broker)(next_request, context)
         assert isinstance(answer, FetchResponse)
         assert answer.responses[0].partitions[0].preferred_read_replica == SECOND
 

@@ -38,16 +38,16 @@ def test_a_request_without_a_session_opens_none() -> None:
 def test_an_incremental_request_follows_all_partitions_named_before() -> None:
     cache = sessions()
     opened = cache.begin(0, INITIAL_EPOCH, [follow(0), follow(1)], [], now_ms=0)
-    going_on = cache.begin(opened.session_id, 1, [follow(1, offset=7), follow(2)], [], now_ms=0)
-    assert going_on.incremental
-    assert [(p.index, p.fetch_offset) for p in going_on.partitions] == [(0, 0), (1, 7), (2, 0)]
+    continued = cache.begin(opened.session_id, 1, [follow(1, offset=7), follow(2)], [], now_ms=0)
+    assert continued.incremental
+    assert [(p.index, p.fetch_offset) for p in continued.partitions] == [(0, 0), (1, 7), (2, 0)]
 
 
 def test_a_forgotten_partition_is_no_longer_served() -> None:
     cache = sessions()
     opened = cache.begin(0, INITIAL_EPOCH, [follow(0), follow(1)], [], now_ms=0)
-    going_on = cache.begin(opened.session_id, 1, [], [(("t", NULL_UUID), 0)], now_ms=0)
-    assert [p.index for p in going_on.partitions] == [1]
+    continued = cache.begin(opened.session_id, 1, [], [(("t", NULL_UUID), 0)], now_ms=0)
+    assert [p.index for p in continued.partitions] == [1]
 
 
 def test_a_partition_may_be_forgotten_by_another_request_while_one_waits() -> None:
@@ -109,7 +109,7 @@ def test_a_session_does_not_mix_topic_names_and_ids() -> None:
     assert refused.value.code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_only_news_is_told_and_an_error_is_told_again() -> None:
+def test_only_news_is_sent_and_an_error_is_sent_again() -> None:
     partition = follow(0)
 
     def is_news(*, high_watermark: int = 5, is_urgent: bool = False) -> bool:
@@ -125,12 +125,12 @@ def test_only_news_is_told_and_an_error_is_told_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "epoch", "is_told_again"),
+    ("offset", "epoch", "is_sent_again"),
     [(8, 4, False), (7, 4, True), (6, 4, True), (8, 5, True)],
     ids=["records were taken", "nothing was taken", "records were cut", "of another leader epoch"],
 )
-def test_a_reader_that_names_a_partition_again_is_told_again_what_it_has_not_taken(
-    offset: int, epoch: int, is_told_again: bool
+def test_a_reader_that_names_a_partition_again_gets_again_what_it_has_not_taken(
+    offset: int, epoch: int, is_sent_again: bool
 ) -> None:
     cache = sessions()
     partition = CachedPartition(("t", NULL_UUID), 0, 7, 1000, current_leader_epoch=4)
@@ -142,7 +142,7 @@ def test_a_reader_that_names_a_partition_again_is_told_again_what_it_has_not_tak
     assert is_news()
     again = CachedPartition(("t", NULL_UUID), 0, offset, 1000, current_leader_epoch=epoch)
     cache.begin(opened.session_id, 1, [again], [], now_ms=0)
-    assert is_news() == is_told_again
+    assert is_news() == is_sent_again
 
 
 # What rests
@@ -176,15 +176,15 @@ def test_what_has_nothing_for_its_reader_is_read_again_only_when_it_has_changed(
     cache, places = sessions(), {0: Waited(), 1: Waited()}
     opened = cache.begin(0, INITIAL_EPOCH, [follow(0), follow(1), follow(2)], [], now_ms=0)
     answer(opened, places)
-    going_on = cache.begin(opened.session_id, 1, [], [], now_ms=0)
-    assert due(going_on) == [2]
-    assert not going_on.is_empty
-    answer(going_on, places)
+    continued = cache.begin(opened.session_id, 1, [], [], now_ms=0)
+    assert due(continued) == [2]
+    assert not continued.is_empty
+    answer(continued, places)
     places[1].change()
     assert due(cache.begin(opened.session_id, 2, [], [], now_ms=0)) == [2, 1]
 
 
-def test_what_changes_before_it_is_told_is_read_again() -> None:
+def test_what_changes_before_it_is_sent_is_read_again() -> None:
     cache, place = sessions(), Waited()
     opened = cache.begin(0, INITIAL_EPOCH, [follow(0)], [], now_ms=0)
     assert opened.session is not None

@@ -76,7 +76,7 @@ def value_or_held(future: Future[KafkaError | None]) -> object:
     return value_of(future) if future.is_set else "held"
 
 
-def test_without_a_policy_nothing_is_held_and_nothing_asked_for() -> None:
+def test_without_a_policy_nothing_is_held_and_no_flush_is_requested() -> None:
     scene = Scene(LogConfig())
     futures = [scene.appended() for _ in range(3)]
     assert [value_or_held(future) for future in futures] == [None] * 3
@@ -104,12 +104,12 @@ def test_what_is_appended_during_a_flush_shares_the_next_one() -> None:
     flush = scene.gate.begin()
     others = [scene.appended() for _ in range(5)]
     flush.run()
-    asked = scene.driver.soon
+    requested = scene.driver.soon
     scene.gate.finish(flush)
     assert value_or_held(first) is None
     assert [value_or_held(future) for future in others] == ["held"] * 5
     assert scene.partition.high_watermark == 1
-    assert scene.driver.soon == asked + 1
+    assert scene.driver.soon == requested + 1
     scene.flush()
     assert [value_or_held(future) for future in others] == [None] * 5
     assert scene.partition.high_watermark == 6
@@ -135,11 +135,11 @@ def test_fewer_than_flush_messages_behind_a_flush_are_let_go_with_it() -> None:
     behind = scene.appended(4)
     assert value_or_held(behind) == "held"
     flush.run()
-    asked = scene.driver.soon
+    requested = scene.driver.soon
     scene.gate.finish(flush)
     assert (value_or_held(reached), value_or_held(behind)) == (None, None)
     assert scene.partition.high_watermark == 9
-    assert scene.driver.soon == asked
+    assert scene.driver.soon == requested
 
 
 def test_the_first_unflushed_record_starts_the_clock_of_flush_ms_once() -> None:
@@ -185,7 +185,7 @@ def test_a_full_segment_is_flushed_and_nobody_waits_for_it() -> None:
     assert scene.partition.log.recovery_point == 5
 
 
-def test_a_flush_that_failed_is_told_and_what_it_held_stays_held_until_one_succeeds() -> None:
+def test_a_flush_that_failed_is_reported_and_what_it_held_stays_held_until_one_succeeds() -> None:
     scene = Scene(EACH)
     first = scene.appended()
     error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no room")
@@ -208,7 +208,7 @@ def test_a_log_whose_sync_failed_is_not_flushed_again() -> None:
         scene.gate.begin()
 
 
-def test_who_waits_for_a_partition_that_is_deleted_is_told() -> None:
+def test_who_waits_for_a_partition_that_is_deleted_gets_an_error() -> None:
     scene = Scene(EACH)
     future = scene.appended()
     scene.partition.close()
@@ -217,7 +217,7 @@ def test_who_waits_for_a_partition_that_is_deleted_is_told() -> None:
     assert error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_who_waits_for_a_partition_whose_folder_goes_offline_is_told() -> None:
+def test_who_waits_for_a_partition_whose_folder_goes_offline_gets_an_error() -> None:
     scene = Scene(EACH)
     future = scene.appended()
     scene.partition.take_offline()
@@ -240,7 +240,7 @@ def test_a_policy_that_is_set_later_holds_from_the_next_append_on() -> None:
     assert scene.durable_end() == 2
 
 
-def test_a_policy_that_is_taken_back_lets_go_with_the_flush_that_is_asked_for() -> None:
+def test_a_policy_that_is_taken_back_lets_go_with_the_flush_that_is_requested() -> None:
     scene = Scene(EACH)
     future = scene.appended()
     scene.partition.configure(TopicRules(), LogConfig())

@@ -88,7 +88,7 @@ def test_all_that_is_appended_during_one_fsync_shares_the_next() -> None:
     run(scenario)
 
 
-def test_the_loop_goes_on_and_other_logs_are_flushed_while_one_fsync_takes_its_time() -> None:
+def test_the_loop_continues_and_other_logs_are_flushed_while_one_fsync_takes_its_time() -> None:
     async def scenario(scene: Scene) -> None:
         futures = [append(scene.partition(index)) for index in range(3)]
         for _ in futures:
@@ -138,7 +138,7 @@ def test_a_log_has_one_flush_at_a_time() -> None:
     run(scenario)
 
 
-def test_a_failed_fsync_is_told_to_all_who_waited_and_is_never_tried_again() -> None:
+def test_a_failed_fsync_is_reported_to_all_who_waited_and_is_never_tried_again() -> None:
     async def scenario(scene: Scene) -> None:
         partition = scene.partition()
         scene.disk.errors["sync"] = [errno.EIO]
@@ -179,7 +179,7 @@ def test_flush_ms_flushes_what_nobody_waits_for() -> None:
     run(scenario, clock=MockClock(autojump_threshold=0.01))
 
 
-def test_a_clock_that_finds_everything_flushed_does_not_go_on() -> None:
+def test_a_clock_that_finds_everything_flushed_does_not_restart() -> None:
     async def scenario(scene: Scene) -> None:
         scene.disk.holds = False
         partition = scene.partition(config=LogConfig(flush_messages=2, flush_ms=5000))
@@ -221,10 +221,10 @@ def test_what_fails_before_the_fsync_is_tried_again_until_it_succeeds(caplog: py
         assert await value_when_set(append(partition)) is None
 
     run(scenario, clock=MockClock(autojump_threshold=0.01))
-    told_of = [record.message for record in caplog.records if "cannot flush" in record.message]
-    assert len(told_of) == 1, "once, however often it is tried"
-    assert "t-0: [Errno 28] No space left on device" in told_of[0]
-    assert "trying again every 1000 ms" in told_of[0]
+    messages = [record.message for record in caplog.records if "cannot flush" in record.message]
+    assert len(messages) == 1, "once, however often it is tried"
+    assert "t-0: [Errno 28] No space left on device" in messages[0]
+    assert "trying again every 1000 ms" in messages[0]
 
 
 def test_a_topic_may_be_deleted_while_it_is_flushed() -> None:
@@ -284,7 +284,7 @@ def test_a_flush_that_somebody_waits_for_begins_when_the_one_under_way_has_ended
     run(scenario)
 
 
-def test_what_is_asked_for_while_somebody_waits_for_a_flush_is_flushed_after_it() -> None:
+def test_a_flush_that_is_requested_while_somebody_waits_for_another_runs_after_it() -> None:
     async def scenario(scene: Scene) -> None:
         partition = scene.partition()
         append(partition)

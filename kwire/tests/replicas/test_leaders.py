@@ -54,7 +54,7 @@ def context(version: int) -> Context:
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_produce_tells_the_leader_where_its_version_has_room(broker: Broker, version: int) -> None:
+def test_produce_returns_the_leader_where_its_version_has_room(broker: Broker, version: int) -> None:
     topic_id = broker.metadata.image.topics["t"].topic_id
     named = TopicProduceData("" if version >= 13 else "t", topic_id if version >= 13 else bytes(16))
     named.partition_data = [PartitionProduceData(0, memoryview(bytearray(build_batch([Record(value=b"x")]))))]
@@ -69,7 +69,7 @@ def test_produce_tells_the_leader_where_its_version_has_room(broker: Broker, ver
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_fetch_tells_the_leader_where_its_version_has_room(broker: Broker, version: int) -> None:
+def test_fetch_returns_the_leader_where_its_version_has_room(broker: Broker, version: int) -> None:
     topic_id = broker.metadata.image.topics["t"].topic_id
     is_served = version >= 11  # by followers, too, if it does not come with an earlier leader epoch
     wanted = FetchPartition(0, EPOCH - 1 if is_served else -1)
@@ -80,8 +80,8 @@ def test_fetch_tells_the_leader_where_its_version_has_room(broker: Broker, versi
     refusal = ErrorCode.FENCED_LEADER_EPOCH if is_served else ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert partition.error_code == refusal
     assert partition.aborted_transactions is None
-    told = partition.current_leader
-    assert (told and (told.leader_id, told.leader_epoch)) == ((OTHER_NODE, EPOCH) if version >= 16 else None)
+    leader = partition.current_leader
+    assert (leader and (leader.leader_id, leader.leader_epoch)) == ((OTHER_NODE, EPOCH) if version >= 16 else None)
     assert bool(answer.node_endpoints) == (version >= 16)
 
 
@@ -96,7 +96,7 @@ def test_list_offsets_of_a_partition_led_elsewhere_is_an_error(broker: Broker) -
 @pytest.mark.parametrize(
     ("epoch", "code"), [(4, ErrorCode.FENCED_LEADER_EPOCH), (6, ErrorCode.UNKNOWN_LEADER_EPOCH), (5, ErrorCode.NONE)]
 )
-def test_a_client_with_another_leader_epoch_is_told(broker: Broker, epoch: int, code: ErrorCode) -> None:
+def test_a_client_with_another_leader_epoch_gets_an_error(broker: Broker, epoch: int, code: ErrorCode) -> None:
     partition = broker.partitions.find("t", 0)
     partition.take_role(role_of(1, leader_id=1, leader_epoch=EPOCH, replicas=[1], isr=[1]))
     named = FetchTopic("t", partitions=[FetchPartition(0, current_leader_epoch=epoch)])
@@ -109,7 +109,7 @@ def test_a_client_with_another_leader_epoch_is_told(broker: Broker, epoch: int, 
     [
         ([1, OTHER_NODE], -1, ErrorCode.NOT_ENOUGH_REPLICAS),
         ([1, OTHER_NODE], 1, ErrorCode.NONE),
-        ([1], -1, ErrorCode.NONE),  # no more are asked for than there are
+        ([1], -1, ErrorCode.NONE),  # no more are required than there are
     ],
 )
 def test_all_acks_need_min_insync_replicas(broker: Broker, replicas: list[int], acks: int, code: ErrorCode) -> None:

@@ -133,7 +133,7 @@ def test_a_transaction_is_seen_by_readers_once_its_marker_is_written(client: Raw
     assert aborted == []
 
 
-def test_an_aborted_one_is_told_to_readers(client: RawClient) -> None:
+def test_an_aborted_one_is_reported_to_readers(client: RawClient) -> None:
     produced(client, transactional(0))
     assert written(client, marker(("t", [0]), committed=False, epoch=4, version=2)) == {(7, "t", 0): 0}
     assert fetched(client, 0)[1] == [(7, 0)]

@@ -174,30 +174,30 @@ def test_after_a_compaction_readers_see_what_was_committed_and_zombies_are_still
 # -- markers
 
 
-def test_a_marker_is_told_to_whoever_listens() -> None:
+def test_a_marker_is_reported_to_its_listener() -> None:
     scene = Scene()
-    told: list[tuple[int, bool, int]] = []
-    scene.partition.on_marker = lambda producer_id, committed: told.append(
+    notified: list[tuple[int, bool, int]] = []
+    scene.partition.on_marker = lambda producer_id, committed: notified.append(
         (producer_id, committed, scene.partition.log_end_offset)
     )
     scene.send(1, 0)
     scene.end(1, commit=True)
     scene.end(2, commit=False)
-    assert told == [(1, True, 2), (2, False, 3)]
+    assert notified == [(1, True, 2), (2, False, 3)]
 
 
-def test_a_marker_that_is_refused_is_not_told_and_not_in_the_log() -> None:
+def test_a_marker_that_is_refused_is_not_reported_and_not_in_the_log() -> None:
     scene = Scene()
-    told: list[int] = []
-    scene.partition.on_marker = lambda producer_id, committed: told.append(producer_id)
+    notified: list[int] = []
+    scene.partition.on_marker = lambda producer_id, committed: notified.append(producer_id)
     scene.send(1, 0, epoch=3)
     for epoch, version in [(2, 0), (2, 2), (3, 2)]:
         code = refusal(lambda epoch=epoch, version=version: scene.end(1, commit=True, epoch=epoch, version=version))  # type: ignore[misc]
         assert code == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert (told, scene.partition.log_end_offset) == ([], 1)
+    assert (notified, scene.partition.log_end_offset) == ([], 1)
     scene.end(1, commit=True, epoch=4, version=2)
     scene.end(1, commit=True, epoch=4, version=2)  # the coordinator repeats itself
-    assert (told, scene.partition.log_end_offset) == ([1, 1], 3)
+    assert (notified, scene.partition.log_end_offset) == ([1, 1], 3)
 
 
 def test_a_coordinator_that_was_replaced_ends_nothing() -> None:

@@ -90,18 +90,18 @@ def test_the_high_watermark_of_the_last_checkpoint_is_read_back() -> None:
     again.close()
 
 
-def test_an_unknown_partition_is_told_by_how_it_was_named() -> None:
+def test_the_error_for_an_unknown_partition_depends_on_how_it_was_named() -> None:
     broker = Broker.open(load_config(), MemoryDisk(), SystemClock())
     at_once(broker.metadata.change(create_topics, CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))
     topic_id = broker.metadata.image.topics["t"].topic_id
-    asked: list[tuple[TopicRef, int, ErrorCode]] = [
+    cases: list[tuple[TopicRef, int, ErrorCode]] = [
         ("t", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("t", -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (topic_id, 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("u", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (TOPIC_ID, 0, ErrorCode.UNKNOWN_TOPIC_ID),
     ]
-    for ref, index, code in asked:
+    for ref, index, code in cases:
         with pytest.raises(KafkaError) as raised:
             broker.partitions.find(ref, index)
         assert raised.value.code == code

@@ -71,7 +71,7 @@ def refusal(action: Callable[[], Any]) -> KafkaError:
     return raised.value
 
 
-def test_the_registration_says_who_leads_who_follows_and_who_is_absent() -> None:
+def test_the_registration_shows_who_leads_who_follows_and_who_is_absent() -> None:
     def role(node_id: int) -> object:
         return role_of(node_id, leader_id=SECOND, leader_epoch=7, replicas=[SECOND, THIS], isr=[SECOND])
 
@@ -103,7 +103,9 @@ def test_every_way_to_append_is_refused_by_all_but_the_leader(role: Follower | A
 
 
 @pytest.mark.parametrize("wanted", [3, 5])
-def test_a_client_that_is_behind_or_ahead_of_the_leader_epoch_is_told_by_leader_and_follower(wanted: int) -> None:
+def test_a_client_that_is_behind_or_ahead_of_the_leader_epoch_gets_an_error_from_leader_and_follower(
+    wanted: int,
+) -> None:
     behind = wanted == 3
     for role in (leader(THIS, epoch=4), Follower(SECOND, 4)):
         partition = new_partition()
@@ -166,7 +168,7 @@ def test_a_replica_that_leaves_the_isr_holds_nothing_back_and_one_that_joins_doe
     assert partition.high_watermark == 6
 
 
-def test_in_a_new_leader_epoch_the_followers_have_to_fetch_anew() -> None:
+def test_in_a_new_leader_epoch_the_followers_have_to_fetch_again() -> None:
     partition = leading(THIS, SECOND)
     append(partition)
     partition.note_fetch(SECOND, 1)
@@ -254,7 +256,7 @@ def test_the_high_watermark_stays_while_too_few_replicas_are_in_sync() -> None:
         (lambda it: it.take_offline(), ErrorCode.KAFKA_STORAGE_ERROR),
     ],
 )
-def test_whoever_waits_for_a_leader_that_leads_no_longer_is_told(
+def test_whoever_waits_for_a_leader_that_leads_no_longer_gets_an_error(
     leave: Callable[[Partition], None], code: ErrorCode
 ) -> None:
     partition = leading(THIS, SECOND)
@@ -328,7 +330,7 @@ def test_a_follower_reads_to_the_end_of_the_log_and_moves_the_high_watermark_by_
 
 
 @given(st.lists(st.tuples(st.sampled_from(["append", "fetch", "another session"]), st.integers(0, 1000)), max_size=30))
-def test_who_rests_in_a_session_was_caught_up_when_each_fetch_says_so(steps: list[tuple[str, int]]) -> None:
+def test_a_follower_that_rests_in_a_session_is_caught_up_by_each_fetch(steps: list[tuple[str, int]]) -> None:
     """It counts as if each fetch named the partition, which is what Kafka looks at."""
     named, resting = FollowerState(), FollowerState()
     session, end, now_ms, is_due = LastFetch(), 0, 0, True
@@ -355,7 +357,7 @@ def test_who_rests_in_a_session_was_caught_up_when_each_fetch_says_so(steps: lis
         assert resting.last_caught_up_ms == named.last_caught_up_ms
 
 
-def test_a_session_that_is_given_up_says_nothing_of_a_partition_that_rests_in_another_one() -> None:
+def test_a_session_that_is_given_up_does_not_affect_a_partition_that_rests_in_another_one() -> None:
     follower, earlier, session = FollowerState(), LastFetch(5), LastFetch(10)
     follower.fetched(3, 0, 3, 5)
     follower.rest(earlier)

@@ -108,7 +108,7 @@ def test_one_that_an_earlier_start_set_aside_goes_once_it_is_known_to_be_deleted
     [None, b"", b"rotten", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA"],
     ids=["none", "empty", "rotten", "of a topic never heard of"],
 )
-def test_what_nobody_is_known_to_have_deleted_is_kept_and_told_of_at_each_start(
+def test_what_nobody_is_known_to_have_deleted_is_kept_and_logged_at_each_start(
     metadata: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     disks, broker = filled()
@@ -127,5 +127,5 @@ def test_what_nobody_is_known_to_have_deleted_is_kept_and_told_of_at_each_start(
         [stray] = folders_of(disks, "lost")
         assert stray.endswith("-stray")
         assert disks["/b"].read_bytes(f"{stray}/00000000000000000000.log") == b"dear to somebody"
-        [told] = [record.getMessage() for record in caplog.records if stray in record.getMessage()]
-        assert told.startswith("/b has 1 partitions that no topic of the metadata has or had")
+        [message] = [record.getMessage() for record in caplog.records if stray in record.getMessage()]
+        assert message.startswith("/b has 1 partitions that no topic of the metadata has or had")

@@ -108,7 +108,7 @@ def waits(handling: Any) -> Future[Any]:
     return future
 
 
-def goes_on(handling: Coroutine[Any, Any, ProduceResponse | None]) -> ProduceResponse | None:
+def resumed(handling: Coroutine[Any, Any, ProduceResponse | None]) -> ProduceResponse | None:
     """Returns the answer of a handler whose wait is over."""
     try:
         handling.send(None)
@@ -117,11 +117,11 @@ def goes_on(handling: Coroutine[Any, Any, ProduceResponse | None]) -> ProduceRes
     raise AssertionError("it waits for something else")
 
 
-# -- when a coordinator is asked
+# -- when a coordinator gets a request
 
 
 @pytest.mark.parametrize(("version", "adds"), [(3, False), (BEFORE_TV2, False), (TV2, True)])
-def test_the_first_batch_of_a_transaction_is_asked_about_and_no_other(scene: Scene, version: int, adds: bool) -> None:
+def test_the_first_batch_of_a_transaction_is_enlisted_and_no_other(scene: Scene, version: int, adds: bool) -> None:
     for sequence in range(3):
         assert scene.produce(a_batch(sequence), version=version)[0].base_offset == sequence
     assert scene.transactions.enlistments == [Enlistment("id", 1, 0, "t", 0, adds)]
@@ -130,7 +130,7 @@ def test_the_first_batch_of_a_transaction_is_asked_about_and_no_other(scene: Sce
     assert len(scene.transactions.enlistments) == 2
 
 
-def test_with_topic_ids_the_coordinator_is_told_the_name(scene: Scene) -> None:
+def test_with_topic_ids_the_coordinator_receives_the_name(scene: Scene) -> None:
     topic_id = scene.partition().topic_id
     request = ProduceRequest("id", -1, 1000, [TopicProduceData(topic_id=topic_id, partition_data=[a_batch()])])
     response: Any = bound(produce.handle, scene.broker)(request, context(13))
@@ -138,7 +138,7 @@ def test_with_topic_ids_the_coordinator_is_told_the_name(scene: Scene) -> None:
     assert scene.transactions.enlistments == [Enlistment("id", 1, 0, "t", 0, True)]
 
 
-def test_each_partition_of_a_request_is_asked_about_and_answered_for_itself(scene: Scene) -> None:
+def test_each_partition_of_a_request_is_enlisted_and_answered_for_itself(scene: Scene) -> None:
     scene.transactions.answers = [None, E.TRANSACTION_ABORTABLE, None]
     answers = scene.produce(a_batch(index=0), a_batch(index=1), a_batch(index=2))
     assert [answer.error_code for answer in answers] == [0, E.TRANSACTION_ABORTABLE, 0]
@@ -163,7 +163,7 @@ def test_while_a_transaction_is_open_a_batch_outside_of_it_is_refused(scene: Sce
     assert scene.code(a_batch(1, transactional=False)) == E.INVALID_TXN_STATE
 
 
-def test_a_batch_that_may_not_be_appended_is_not_asked_about(scene: Scene) -> None:
+def test_a_batch_that_may_not_be_appended_is_not_enlisted(scene: Scene) -> None:
     broken = a_batch()
     assert isinstance(broken.records, memoryview)
     broken.records[-1] ^= 1
@@ -179,7 +179,7 @@ def test_a_batch_that_may_not_be_appended_is_not_asked_about(scene: Scene) -> No
 
 
 @pytest.mark.parametrize(
-    ("said", "version", "told"),
+    ("refusal", "version", "expected"),
     [
         (E.TRANSACTION_ABORTABLE, 10, E.INVALID_TXN_STATE),
         (E.TRANSACTION_ABORTABLE, 11, E.TRANSACTION_ABORTABLE),
@@ -195,19 +195,19 @@ def test_a_batch_that_may_not_be_appended_is_not_asked_about(scene: Scene) -> No
 )
 @pytest.mark.parametrize("waiting", [False, True])
 def test_a_coordinators_refusal_in_the_words_of_the_producers_version(
-    scene: Scene, said: E, version: int, told: E, waiting: bool
+    scene: Scene, refusal: E, version: int, expected: E, waiting: bool
 ) -> None:
     if waiting:
         scene.transactions.answers = [Future()]
         handling = scene.handle(a_batch(), version=version)
-        waits(handling).set(KafkaError(said))
-        response = goes_on(handling)
+        waits(handling).set(KafkaError(refusal))
+        response = resumed(handling)
         assert response is not None
         answer = response.responses[0].partition_responses[0]
     else:
-        scene.transactions.answers = [said]
+        scene.transactions.answers = [refusal]
         answer = scene.produce(a_batch(), version=version)[0]
-    assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (told, -1, -1)
+    assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (expected, -1, -1)
     assert scene.partition().log_end_offset == 0
 
 
@@ -252,14 +252,14 @@ def test_what_waits_for_its_coordinator_is_appended_when_it_agrees_whatever_beca
     assert isinstance(sent.records, memoryview)
     sent.records[:] = bytes(len(sent.records))
     future.set(None)
-    response = goes_on(handling)
+    response = resumed(handling)
     assert response is not None
     answer = response.responses[0].partition_responses[0]
     assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (0, 0, 0)
     assert scene.values() == [b"first"]
 
 
-def test_all_partitions_are_asked_about_before_the_first_is_waited_for(scene: Scene) -> None:
+def test_all_partitions_are_enlisted_before_the_first_is_waited_for(scene: Scene) -> None:
     futures: list[Future[KafkaError | None]] = [Future(), Future()]
     scene.transactions.answers = [*futures]
     handling = scene.handle(a_batch(index=0), a_batch(index=1), a_batch(index=2))
@@ -267,31 +267,31 @@ def test_all_partitions_are_asked_about_before_the_first_is_waited_for(scene: Sc
     assert [it.index for it in scene.transactions.enlistments] == [0, 1, 2]
     futures[1].set(KafkaError(E.COORDINATOR_NOT_AVAILABLE))
     futures[0].set(None)
-    response = goes_on(handling)
+    response = resumed(handling)
     assert response is not None
-    told = [(it.index, it.error_code, it.base_offset) for it in response.responses[0].partition_responses]
-    assert told == [(0, 0, 0), (1, E.NOT_ENOUGH_REPLICAS, -1), (2, 0, 0)]
+    results = [(it.index, it.error_code, it.base_offset) for it in response.responses[0].partition_responses]
+    assert results == [(0, 0, 0), (1, E.NOT_ENOUGH_REPLICAS, -1), (2, 0, 0)]
 
 
-def test_a_transaction_that_ended_while_its_coordinator_was_asked_gets_no_late_batch(scene: Scene) -> None:
+def test_a_transaction_that_ended_during_the_request_to_its_coordinator_gets_no_late_batch(scene: Scene) -> None:
     scene.transactions.answers = [Future()]
     handling = scene.handle(a_batch(), version=BEFORE_TV2)
     future = waits(handling)
     scene.end()
     future.set(None)
-    response = goes_on(handling)
+    response = resumed(handling)
     assert response is not None
     assert response.responses[0].partition_responses[0].error_code == E.INVALID_TXN_STATE
     assert scene.values() == []
 
 
-def test_a_marker_of_the_last_transaction_has_the_coordinator_asked_again(scene: Scene) -> None:
+def test_after_a_marker_of_the_last_transaction_the_coordinator_gets_another_request(scene: Scene) -> None:
     scene.transactions.answers = [Future()]
     handling = scene.handle(a_batch(epoch=1))
     future = waits(handling)
     scene.end(epoch=1, version=2)
     future.set(None)
-    response = goes_on(handling)
+    response = resumed(handling)
     assert response is not None
     assert response.responses[0].partition_responses[0].error_code == 0
     assert len(scene.transactions.enlistments) == 2
@@ -304,18 +304,18 @@ def test_a_second_refusal_counts(scene: Scene) -> None:
     future = waits(handling)
     scene.end(epoch=1, version=2)
     future.set(None)
-    response = goes_on(handling)
+    response = resumed(handling)
     assert response is not None
     assert response.responses[0].partition_responses[0].error_code == E.INVALID_PRODUCER_EPOCH
 
 
-def test_one_that_ended_with_a_higher_epoch_is_told_so(scene: Scene) -> None:
+def test_one_that_ended_with_a_higher_epoch_is_refused_for_its_epoch(scene: Scene) -> None:
     scene.transactions.answers = [Future()]
     handling = scene.handle(a_batch())
     future = waits(handling)
     scene.end(epoch=1, version=2)
     future.set(None)
-    response = goes_on(handling)
+    response = resumed(handling)
     assert response is not None
     assert response.responses[0].partition_responses[0].error_code == E.INVALID_PRODUCER_EPOCH
 
@@ -325,19 +325,19 @@ def test_a_batch_that_was_sent_twice_and_waited_twice_is_appended_once(scene: Sc
     handlings = [scene.handle(a_batch()), scene.handle(a_batch())]
     for future in [waits(handling) for handling in handlings]:
         future.set(None)
-    responses = [goes_on(handling) for handling in handlings]
+    responses = [resumed(handling) for handling in handlings]
     assert [it and it.responses[0].partition_responses[0].base_offset for it in responses] == [0, 0]
     assert scene.values() == [b"v"]
 
 
-def test_one_that_is_told_to_come_again_takes_nothing_from_another_that_waits(scene: Scene) -> None:
+def test_one_that_has_to_be_sent_again_takes_nothing_from_another_that_waits(scene: Scene) -> None:
     scene.transactions.answers = [Future()]
     handling = scene.handle(a_batch())
     future = waits(handling)
     scene.transactions.answers = [E.CONCURRENT_TRANSACTIONS]
     assert scene.code(a_batch()) == E.CONCURRENT_TRANSACTIONS
     future.set(None)
-    response = goes_on(handling)
+    response = resumed(handling)
     assert response is not None
     assert response.responses[0].partition_responses[0].error_code == 0
 
@@ -363,20 +363,20 @@ def test_behind_the_coordinator_it_waits_for_the_medium_and_all_partitions_share
         else:
             gate.fail(error)
     assert flushed.is_set
-    response = goes_on(handling)
+    response = resumed(handling)
     assert response is not None
     answers = response.responses[0].partition_responses
     expected = (0, 0) if error is None else (E.KAFKA_STORAGE_ERROR, -1)
     assert [(it.error_code, it.base_offset) for it in answers] == [expected, expected]
 
 
-def test_a_leader_that_changed_meanwhile_is_told_with_the_refusal(scene: Scene) -> None:
+def test_a_leader_that_changed_meanwhile_is_sent_with_the_refusal(scene: Scene) -> None:
     scene.transactions.answers = [Future()]
     handling = scene.handle(a_batch())
     future = waits(handling)
     scene.partition().take_role(role_of(1, leader_id=2, leader_epoch=9, replicas=[2], isr=[2]))
     future.set(None)
-    response = goes_on(handling)
+    response = resumed(handling)
     assert response is not None
     answer = response.responses[0].partition_responses[0]
     assert answer.error_code == E.NOT_LEADER_OR_FOLLOWER
@@ -385,16 +385,16 @@ def test_a_leader_that_changed_meanwhile_is_told_with_the_refusal(scene: Scene) 
     assert response.node_endpoints
 
 
-def test_what_asks_for_no_acknowledgement_waits_for_the_coordinator_too_and_learns_of_a_refusal(scene: Scene) -> None:
+def test_a_request_without_acknowledgement_waits_for_the_coordinator_too_and_learns_of_a_refusal(scene: Scene) -> None:
     scene.transactions.answers = [Future(), Future()]
     handling = scene.handle(a_batch(), acks=0)
     waits(handling).set(None)
-    assert goes_on(handling) is None
+    assert resumed(handling) is None
     assert scene.values() == [b"v"]
     handling = scene.handle(a_batch(producer_id=2), acks=0)
     waits(handling).set(KafkaError(E.PRODUCER_FENCED))
     with pytest.raises(CloseConnection, match="INVALID_PRODUCER_EPOCH"):
-        goes_on(handling)
+        resumed(handling)
 
 
 def test_a_connection_that_is_lost_while_it_waits_leaves_nothing_behind(scene: Scene) -> None:

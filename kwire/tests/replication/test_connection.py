@@ -159,9 +159,9 @@ class Leader:
         return header, APIS[header.api_key].request_class.read(reader, header.api_version)
 
     def fetch(self) -> tuple[RequestHeader, FetchRequest]:
-        header, asked = self.request()
-        assert isinstance(asked, FetchRequest)
-        return header, asked
+        header, request = self.request()
+        assert isinstance(request, FetchRequest)
+        return header, request
 
     def send(self, data: bytes, piece: int = 1 << 30) -> None:
         """Sends until the follower has taken it, or has closed the connection."""
@@ -172,8 +172,8 @@ class Leader:
                 self.loop.watched[sock][0](READ)
 
     def negotiate(self, served: list[ApiVersion] = SERVED) -> None:
-        header, asked = self.request()
-        assert isinstance(asked, ApiVersionsRequest)
+        header, request = self.request()
+        assert isinstance(request, ApiVersionsRequest)
         self.send(reply(header, ApiVersionsResponse(api_keys=served)))
 
     def begin(self) -> tuple[RequestHeader, FetchRequest]:
@@ -200,8 +200,8 @@ def test_a_reply_that_arrives_byte_by_byte_is_taken_and_the_next_request_sent() 
     header, _ = leader.begin()
     leader.send(reply(header, response(records(batch(0, 3)))), piece=1)
     assert leader.log.log_end_offset == 3
-    _, asked = leader.fetch()
-    assert asked.topics[0].partitions[0].fetch_offset == 3
+    _, request = leader.fetch()
+    assert request.topics[0].partitions[0].fetch_offset == 3
 
 
 def test_a_request_that_the_socket_takes_in_parts_arrives_whole() -> None:
@@ -256,34 +256,34 @@ def test_a_reply_that_breaks_the_protocol_ends_the_connection(what: str, caplog:
         assert leader.is_connected
     assert len(warnings(caplog)) == 1
     leader.negotiate()
-    header, asked = leader.fetch()
-    assert asked.topics[0].partitions[0].fetch_offset == 0
-    assert asked.session_epoch == 0
+    header, request = leader.fetch()
+    assert request.topics[0].partitions[0].fetch_offset == 0
+    assert request.session_epoch == 0
     leader.send(reply(header, response(records(batch(0)))))
     assert leader.log.log_end_offset == 1
 
 
-def test_a_trouble_that_comes_again_after_an_honest_answer_is_told_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_trouble_that_comes_again_after_an_honest_answer_is_logged_again(caplog: pytest.LogCaptureFixture) -> None:
     leader = Leader()
     header, _ = leader.begin()
-    for told in (1, 2):
+    for count in (1, 2):
         leader.send(reply(header, response()))
         header, _ = leader.fetch()
         leader.sock.is_ended = True
         leader.loop.watched[leader.sock][0](READ)
-        assert len(warnings(caplog)) == told
+        assert len(warnings(caplog)) == count
         leader.loop.sleep(BACKOFF_MS / 1000)
         leader.negotiate()
         header, _ = leader.fetch()
 
 
-def test_who_may_not_follow_is_told_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_that_a_node_may_not_follow_names_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
     leader = Leader()
     header, _ = leader.begin()
     leader.send(reply(header, response(PartitionData(0, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))))
-    [told] = warnings(caplog)
-    assert "TOPIC_AUTHORIZATION_FAILED" in told
-    assert "has to be in the leader's super.users" in told
+    [warning] = warnings(caplog)
+    assert "TOPIC_AUTHORIZATION_FAILED" in warning
+    assert "has to be in the leader's super.users" in warning
 
 
 def test_a_leader_that_only_claims_a_large_reply_costs_little_memory() -> None:
@@ -317,15 +317,15 @@ def test_a_leader_that_does_not_tell_its_versions_is_left() -> None:
 
 
 @pytest.mark.parametrize("served", [[], [ApiVersion(FetchRequest.api_key, 0, 14)]])
-def test_a_leader_that_is_too_old_is_told_of_once(served: list[ApiVersion], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_leader_that_is_too_old_is_logged_once(served: list[ApiVersion], caplog: pytest.LogCaptureFixture) -> None:
     leader = Leader()
     leader.connection.poke()
     for _ in range(3):
         leader.negotiate(served)
         assert not leader.is_connected
         leader.loop.sleep(BACKOFF_MS / 1000)
-    (told,) = warnings(caplog)
-    assert "does not serve Fetch 15 to 17" in told
+    (warning,) = warnings(caplog)
+    assert "does not serve Fetch 15 to 17" in warning
 
 
 @pytest.mark.parametrize("why", ["its address is not known", "refused by the fake"])
@@ -340,8 +340,8 @@ def test_a_leader_that_cannot_be_reached_is_tried_again_after_the_back_off(
         leader.connection.poke()  # which metadata and flushes do at any time
         assert not leader.sockets
         leader.loop.sleep(BACKOFF_MS / 1000)
-    (told,) = warnings(caplog)
-    assert why in told
+    (warning,) = warnings(caplog)
+    assert why in warning
     leader.address, leader.refusal = ("leader", 9092), None
     leader.loop.sleep(BACKOFF_MS / 1000)
     leader.negotiate()
@@ -384,13 +384,13 @@ def test_a_partition_that_waits_for_an_election_does_not_wait_for_the_others_as_
     header, _ = leader.begin()
     not_yet = PartitionData(1, int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     leader.send(reply(header, response(PartitionData(0), not_yet)))
-    header, asked = leader.fetch()  # the leader may take half a second to answer this one
-    assert [it.partitions for it in asked.forgotten_topics_data] == [[1]]
+    header, request = leader.fetch()  # the leader may take half a second to answer this one
+    assert [it.partitions for it in request.forgotten_topics_data] == [[1]]
     leader.loop.sleep(FIRST_PAUSE_MS / 1000)
     hurrying, _ = leader.request()
     leader.send(reply(header, response()) + reply(hurrying, ListOffsetsResponse()))
-    _, asked = leader.fetch()
-    assert [it.partition for it in asked.topics[0].partitions] == [1]
+    _, request = leader.fetch()
+    assert [it.partition for it in request.topics[0].partitions] == [1]
 
 
 def test_what_is_followed_next_ends_the_leaders_wait_once() -> None:
@@ -399,16 +399,16 @@ def test_what_is_followed_next_ends_the_leaders_wait_once() -> None:
     for index in (1, 2):
         leader.fetcher.follow((KEY[0], index), "t", EPOCH, ListedLog())
         leader.connection.poke()
-    hurrying, asked = leader.request()
-    assert isinstance(asked, ListOffsetsRequest)
-    assert not asked.topics
+    hurrying, request = leader.request()
+    assert isinstance(request, ListOffsetsRequest)
+    assert not request.topics
     assert not leader.sock.sent
     leader.send(reply(header, response()) + reply(hurrying, ListOffsetsResponse()))
     _, next_fetch = leader.fetch()
     assert [it.partition for it in next_fetch.topics[0].partitions] == [1, 2]
 
 
-# Leaders that ask who is there
+# Leaders that require a login
 
 OF_SASL = [ApiVersion(SaslHandshakeRequest.api_key, 0, 1), ApiVersion(SaslAuthenticateRequest.api_key, 0, 2)]
 
@@ -424,11 +424,11 @@ class Secret:
 
 
 def log_in(leader: Leader, *, lifetime_ms: int = 0, code: int = 0) -> None:
-    header, asked = leader.request()
-    assert asked == SaslHandshakeRequest("SECRET")
+    header, request = leader.request()
+    assert request == SaslHandshakeRequest("SECRET")
     leader.send(reply(header, SaslHandshakeResponse(0, ["SECRET"])))
-    header, asked = leader.request()
-    assert asked == SaslAuthenticateRequest(b"secret")
+    header, request = leader.request()
+    assert request == SaslAuthenticateRequest(b"secret")
     leader.send(reply(header, SaslAuthenticateResponse(code, "no" if code else None, session_lifetime_ms=lifetime_ms)))
 
 
@@ -442,12 +442,12 @@ def test_a_follower_introduces_itself_before_it_fetches_and_again_before_that_en
     leader.loop.sleep(9)
     leader.send(reply(header, response(records(batch(0, 3)))))
     log_in(leader)
-    _, asked = leader.fetch()
-    assert asked.topics[0].partitions[0].fetch_offset == 3
+    _, request = leader.fetch()
+    assert request.topics[0].partitions[0].fetch_offset == 3
     assert len(leader.sockets) == 1
 
 
-def test_a_leader_that_does_not_let_the_follower_in_is_told_once_and_tried_again(
+def test_a_leader_that_does_not_let_the_follower_in_is_logged_once_and_tried_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     leader = Leader(new_exchange=Secret)

@@ -54,7 +54,7 @@ def test_what_all_replicas_have_deleted_already_is_answered_at_once(world: World
     assert found(response) == (0, 4)
 
 
-def test_the_answer_waits_no_longer_than_the_request_says(world: World) -> None:
+def test_the_answer_waits_no_longer_than_the_timeout_of_the_request(world: World) -> None:
     first, second = followers_of(world)
     request = Deletion(world, 4)
     world.fetch(first)
@@ -63,7 +63,7 @@ def test_the_answer_waits_no_longer_than_the_request_says(world: World) -> None:
     assert isinstance(request.future, Acknowledgement)
     request.future.give_up()
     assert request.answer() == (ErrorCode.REQUEST_TIMED_OUT, 0), "the lowest of all log starts"
-    assert world.partition(leader_of(world)).log_start_offset == 4, "the records are gone all the same"
+    assert world.partition(leader_of(world)).log_start_offset == 4, "the records are gone nevertheless"
     world.fetch(second)
     world.fetch(second)
 
@@ -80,7 +80,7 @@ def test_a_replica_that_is_not_alive_is_not_waited_for(world: World) -> None:
     assert request.answer() == (0, 4)
 
 
-def test_a_leader_that_leads_no_longer_says_so(world: World) -> None:
+def test_a_leader_that_leads_no_longer_returns_an_error(world: World) -> None:
     leader, (first, _) = leader_of(world), followers_of(world)
     request = Deletion(world, 4)
     world.elect(leader, first)

@@ -40,7 +40,7 @@ def listed_offset(world: World, timestamp: int, version: int = 11, replica_id: i
 
 
 @pytest.mark.parametrize("timestamp", [LATEST, MAX_TIMESTAMP, FAR_FUTURE, 0])
-def test_a_client_asks_again_until_the_leader_knows_what_is_committed(world: World, timestamp: int) -> None:
+def test_a_client_gets_an_error_until_the_leader_has_learned_what_is_committed(world: World, timestamp: int) -> None:
     assert listed_offset(world, timestamp) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
     assert listed_offset(world, LATEST, version=4) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     world.settle()

@@ -72,8 +72,9 @@ def test_the_first_request_names_all_and_the_next_ones_what_changed() -> None:
     assert (log.log_end_offset, log.high_watermark) == (3, 3)
     second = fetch_of(fetcher)
     assert (second.session_id, second.session_epoch) == (9, 1)
-    [asked] = second.topics[0].partitions
-    assert (asked.partition, asked.fetch_offset, asked.last_fetched_epoch, asked.current_leader_epoch) == (0, 3, 5, 5)
+    [requested] = second.topics[0].partitions
+    assert (requested.partition, requested.fetch_offset) == (0, 3)
+    assert (requested.last_fetched_epoch, requested.current_leader_epoch) == (5, 5)
     fetcher.received(response(), 0)
     assert fetch_of(fetcher).topics == []
     fetcher.received(response(), 0)
@@ -148,8 +149,8 @@ def test_an_answer_from_before_a_new_leader_epoch_is_dropped() -> None:
     fetcher.follow(KEY, "t", EPOCH + 1, log)
     fetcher.received(response(records(batch(0))), 0)
     assert log.batches == []
-    [asked] = fetch_of(fetcher).topics[0].partitions
-    assert asked.current_leader_epoch == EPOCH + 1
+    [requested] = fetch_of(fetcher).topics[0].partitions
+    assert requested.current_leader_epoch == EPOCH + 1
 
 
 def test_a_lost_connection_is_followed_by_a_full_request_after_the_back_off() -> None:
@@ -176,7 +177,7 @@ def test_a_lost_connection_is_followed_by_a_full_request_after_the_back_off() ->
         12345,
     ],
 )
-def test_a_partition_with_an_error_waits_and_is_asked_for_again(code: int) -> None:
+def test_a_partition_with_an_error_waits_and_is_requested_again(code: int) -> None:
     fetcher = following(ListedLog())
     fetcher.follow((TOPIC_ID, 1), "t", EPOCH, ListedLog())
     fetch_of(fetcher)
@@ -201,7 +202,7 @@ def test_a_diverging_log_is_cut_to_the_last_epoch_that_both_have() -> None:
 
 
 @pytest.mark.parametrize(("leader_start", "leader_end", "end"), [(0, 3, 3), (7, 20, 7), (0, 20, 5)])
-def test_a_log_outside_of_the_leaders_range_is_cut_or_begins_anew(leader_start: int, leader_end: int, end: int) -> None:
+def test_a_log_outside_of_the_leaders_range_is_cut_or_starts_over(leader_start: int, leader_end: int, end: int) -> None:
     log = ListedLog([(it, it + 1, 1) for it in range(5)])
     fetcher = following(log)
     fetch_of(fetcher)
@@ -255,7 +256,7 @@ GARBAGE: dict[str, bytes | bytearray] = {
 
 
 @pytest.mark.parametrize("what", GARBAGE)
-def test_garbage_is_not_appended_and_told_once(what: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_garbage_is_not_appended_and_is_logged_once(what: str, caplog: pytest.LogCaptureFixture) -> None:
     log = ListedLog([(0, 3, 1)])
     fetcher = following(log)
     for now_ms in (0, 1000, 2000):

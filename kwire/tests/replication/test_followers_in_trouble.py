@@ -195,7 +195,7 @@ def test_a_follower_whose_disk_is_full_leaves_the_isr_and_comes_back_when_there_
     same_as_the_leader(world, 3)
 
 
-def test_a_follower_whose_disk_fails_asks_no_more() -> None:
+def test_a_follower_whose_disk_fails_fetches_no_more() -> None:
     world = World()
     world.produce(1, b"before")
     world.settle()
@@ -309,8 +309,8 @@ def test_a_node_with_a_longer_log_of_an_unknown_later_epoch_drops_it(caplog: pyt
     caplog.clear()
     world.settle()
     same_as_the_leader(world, 3)
-    told = [it for it in caplog.messages if it.startswith("t-0: ")]
-    assert told == [
+    messages = [it for it in caplog.messages if it.startswith("t-0: ")]
+    assert messages == [
         "t-0: cut from offset 15 to 8, where the log of leader 1 ends",
         "t-0: cut from offset 8 to 3: leader 1 does not have leader epoch 7",
     ]

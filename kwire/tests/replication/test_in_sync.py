@@ -92,16 +92,16 @@ def test_a_smaller_isr_does_not_commit_more_under_the_min_insync_replicas_of_bef
     committed = partition.high_watermark
     world.cluster.deaf.add(leader)
     world.produce(leader, b"only the leader has it", acks=1)
-    asked = ConfigChange(ConfigResourceType.TOPIC, TOPIC, [("min.insync.replicas", Operation.SET, "2")])
+    change = ConfigChange(ConfigResourceType.TOPIC, TOPIC, [("min.insync.replicas", Operation.SET, "2")])
     metadata = world.brokers[others[0]].metadata
-    at_once(metadata.change(alter_configs, [asked], validate_only=False))
+    at_once(metadata.change(alter_configs, [change], validate_only=False))
     at_once(metadata.change(lambda state: fence(state, others)))
     assert (world.registered.isr, {*world.registered.eligible_leader_replicas}) == ((leader,), {*others})
     world.hear(leader)
     assert partition.high_watermark == committed, "others may lead, and have no more"
 
 
-def test_a_producer_that_asks_for_all_waits_no_longer_than_it_said(world: World) -> None:
+def test_a_producer_that_requests_all_acks_waits_no_longer_than_its_timeout(world: World) -> None:
     leader, partition = leader_of(world)
     produced = world.produce(leader, b"slow")
     assert produced is not None

@@ -68,7 +68,7 @@ def test_a_quiet_follower_is_not_read_again_and_counts_as_alive(world: World, mo
     assert world.registered.isr == (leader_of(world),), "nobody has fetched since the record was appended"
 
 
-def test_a_quiet_follower_that_left_the_isr_is_asked_at_each_fetch_whether_it_joins(world: World) -> None:
+def test_a_quiet_follower_that_left_the_isr_is_considered_at_each_fetch_for_joining_it(world: World) -> None:
     follower, leader = followers_of(world)[0], leader_of(world)
     world.slow[leader].is_slow = True
     world.clock.time_ms += 2 * LAG_MS
@@ -83,11 +83,11 @@ def test_a_quiet_follower_that_left_the_isr_is_asked_at_each_fetch_whether_it_jo
 
 def test_a_caught_up_follower_outside_the_isr_is_looked_at_at_each_fetch(world: World) -> None:
     follower, partition = followers_of(world)[0], led(world)
-    asked: list[int] = []
+    fetched_by: list[int] = []
 
     class Counting:
         def fetched(self, _partition: Partition, _role: Leader, replica_id: int, _now_ms: int) -> None:
-            asked.append(replica_id)
+            fetched_by.append(replica_id)
 
         def is_alive(self, _node_id: int) -> bool:
             return True
@@ -97,7 +97,7 @@ def test_a_caught_up_follower_outside_the_isr_is_looked_at_at_each_fetch(world: 
     partition.take_role(Leader(role.leader_id, role.leader_epoch, role.replicas, (role.leader_id,)))
     for _ in range(3):
         world.fetch(follower)
-    assert asked == [follower] * 3
+    assert fetched_by == [follower] * 3
 
 
 def test_a_follower_learns_the_high_watermark_although_an_answer_came_in_another_leader_epoch(world: World) -> None:
@@ -123,11 +123,11 @@ def test_a_follower_learns_the_high_watermark_although_an_answer_came_in_another
     assert world.partition(second).high_watermark == 6
 
 
-def test_a_follower_that_rests_is_told_when_it_may_not_fetch_any_more(world: World) -> None:
+def test_a_follower_that_rests_gets_an_error_when_it_may_not_fetch_any_more(world: World) -> None:
     fetcher, leader = world.fetcher(followers_of(world)[0]), world.brokers[leader_of(world)]
     assert fetcher is not None
 
-    def told() -> list[int]:
+    def errors() -> list[int]:
         """Returns the errors in the next answer."""
         answer = world.answer(fetcher)
         assert isinstance(answer, FetchResponse)
@@ -135,11 +135,11 @@ def test_a_follower_that_rests_is_told_when_it_may_not_fetch_any_more(world: Wor
         world.clock.time_ms += SETTINGS.backoff_ms
         return [partition.error_code for topic in answer.responses for partition in topic.partitions]
 
-    assert told() == []
+    assert errors() == []
     leader.authorization.authorizer = Denier()
-    assert told() == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    assert errors() == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     leader.authorization.authorizer = Denier({(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)})
-    assert told() == [0]
+    assert errors() == [0]
 
 
 class Session:
@@ -185,7 +185,7 @@ def appended(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "has_change"),
     [
         (appended, lambda it: bool(it.records) and it.high_watermark == 6),
         (deleted, lambda it: it.log_start_offset == 3),
@@ -197,18 +197,18 @@ def appended(world: World) -> None:
         (lambda world: led(world).take_offline(), lambda it: it.error_code == ErrorCode.KAFKA_STORAGE_ERROR),
     ],
 )
-def test_a_consumer_that_rests_is_told_what_changes(
-    world: World, change: Callable[[World], object], told: Callable[[PartitionData], bool]
+def test_a_consumer_that_rests_receives_what_changes(
+    world: World, change: Callable[[World], object], has_change: Callable[[PartitionData], bool]
 ) -> None:
     session = Session(world, leader_of(world), 5)
     assert session.news() is None
     change(world)
     news = session.news()
     assert news is not None
-    assert told(news)
+    assert has_change(news)
 
 
-def test_retention_tells_who_rests_of_the_new_log_start(world: World) -> None:
+def test_a_consumer_that_rests_receives_the_log_start_after_retention(world: World) -> None:
     session, partition = Session(world, leader_of(world), 5), led(world)
     config: Any = partition.log.config
     log_files(partition).roll(0)
@@ -220,7 +220,7 @@ def test_retention_tells_who_rests_of_the_new_log_start(world: World) -> None:
     assert news.log_start_offset == partition.log_start_offset == 5
 
 
-def test_a_consumer_that_rests_at_a_follower_is_told_of_its_high_watermark_and_of_a_cut(world: World) -> None:
+def test_a_consumer_that_rests_at_a_follower_receives_its_high_watermark_and_a_cut(world: World) -> None:
     follower = followers_of(world)[0]
     session = Session(world, follower, 5)
     assert session.news() is None

@@ -65,7 +65,7 @@ def has_all(world: World) -> bool:
 
 
 @pytest.mark.parametrize(("side", "replicas"), [(LEADER, "0:1"), (LEADER, "*"), (FOLLOWER, "0:3,1:2"), (FOLLOWER, "*")])
-def test_a_copy_takes_as_long_as_the_rate_says(side: str, replicas: str) -> None:
+def test_a_copy_takes_as_long_as_the_rate_requires(side: str, replicas: str) -> None:
     world = replica_that_lags()
     throttle(world, side, replicas)
     total = size(world, 1)
@@ -122,7 +122,7 @@ def test_a_limit_that_is_taken_away_ends_the_wait() -> None:
 
 
 @pytest.mark.parametrize("side", [LEADER, FOLLOWER])
-def test_a_copy_goes_on_at_any_limit(side: str) -> None:
+def test_a_copy_continues_at_any_limit(side: str) -> None:
     world = replica_that_lags(20)
     throttle(world, side, "*", rate=0)
     follow(world, 12 * 11_000, lambda: has_all(world))

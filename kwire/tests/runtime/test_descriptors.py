@@ -14,10 +14,10 @@ from kwire.runtime.descriptors import LEAST_CONNECTIONS, OTHERS, Budget
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The limits in force, the last entry being the current one; new limits are appended."""
-    told = [(1024, 4096)]
-    monkeypatch.setattr(resource, "getrlimit", lambda _which: told[-1])
-    monkeypatch.setattr(resource, "setrlimit", lambda _which, limit: told.append(limit))
-    return told
+    in_force = [(1024, 4096)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: in_force[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _which, limit: in_force.append(limit))
+    return in_force
 
 
 def test_the_limit_is_raised_as_far_as_it_may_be(limits: list[tuple[int, int]]) -> None:

@@ -33,7 +33,7 @@ def test_a_future_that_is_set_already_is_not_waited_for() -> None:
     assert answer_of(value_of(future)) == "here"
 
 
-def test_a_coroutine_hands_out_the_future_it_waits_for_and_goes_on_with_its_value() -> None:
+def test_a_coroutine_hands_out_the_future_it_waits_for_and_resumes_with_its_value() -> None:
     future = Future[str]()
     coroutine = value_of(future)
     assert coroutine.send(None) is future
@@ -94,7 +94,7 @@ def test_a_future_has_one_waiter_only() -> None:
         future.when_set(lambda: None)
 
 
-def test_nobody_is_to_be_told_of_a_future_that_is_set_already() -> None:
+def test_a_future_that_is_set_already_accepts_no_waiter() -> None:
     future = Future[str]()
     future.set("here")
     with pytest.raises(AssertionError, match="set already"):
@@ -144,21 +144,21 @@ def test_a_parked_fetch_ends_with_its_time_and_with_input() -> None:
         (["give_up", "give_up"], False),
     ],
 )
-def test_the_first_to_end_a_parked_fetch_counts_and_its_connection_is_told_once(
+def test_the_first_to_end_a_parked_fetch_counts_and_its_connection_is_notified_once(
     calls: list[str], outcome: bool
 ) -> None:
     parked = ParkedFetch(0.5)
     coroutine = outcome_of(parked)
     assert coroutine.send(None) is parked
-    told: list[bool] = []
-    parked.when_set(lambda: told.append(True))
+    notified: list[bool] = []
+    parked.when_set(lambda: notified.append(True))
     for call in calls:
         getattr(parked, call)()
-    assert told == [True]
+    assert notified == [True]
     assert answer_of(coroutine) is outcome
 
 
-def test_a_coroutine_that_was_begun_goes_on_beside_its_caller_and_leaves_its_result_or_its_error() -> None:
+def test_a_coroutine_that_was_begun_continues_beside_its_caller_and_leaves_its_result_or_its_error() -> None:
     first, second = Future[str](), Future[str]()
 
     async def joined() -> str:

@@ -175,11 +175,11 @@ def test_it_serves_a_guest_for_which_no_thread_can_be_started(
         processor.remove(pair.near)
 
     # The threads of trio's cache are taken, so that the guest finds none.
-    taken, go_on = threading.Semaphore(0), threading.Event()
+    taken, may_continue = threading.Semaphore(0), threading.Event()
 
     def take() -> None:
         taken.release()
-        assert go_on.wait(TIMEOUT_S)
+        assert may_continue.wait(TIMEOUT_S)
 
     with monkeypatch.context() as limited:
         limited.setattr(threading.Thread, "start", refuse)
@@ -192,7 +192,7 @@ def test_it_serves_a_guest_for_which_no_thread_can_be_started(
         try:
             hosted(processor, main)
         finally:
-            go_on.set()
+            may_continue.set()
     assert pair.masks == [READ]
     assert len(caplog.messages) == 1
     assert "no thread can be started to wait for events" in caplog.messages[0]

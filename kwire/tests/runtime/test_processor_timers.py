@@ -253,7 +253,7 @@ def test_a_timer_is_called_while_a_socket_is_busy() -> None:
         max_size=30,
     )
 )
-def test_each_timer_is_called_at_the_last_time_it_was_told(steps: list[tuple[str, int | None]]) -> None:
+def test_each_timer_is_called_at_the_last_time_it_was_set_to(steps: list[tuple[str, int | None]]) -> None:
     expected: list[tuple[str, float]] = []
     pending: dict[str, float] = {}
 

@@ -44,16 +44,16 @@ def creation_of(topic: str) -> CreateTopicsRequest:
 def test_work_waits_for_a_thread_that_is_free_where_no_more_can_be_started(caplog: pytest.LogCaptureFixture) -> None:
     system = System(2)
     threads = Threads(system.start)
-    go_on, done = threading.Event(), threading.Semaphore(0)
+    may_continue, done = threading.Event(), threading.Semaphore(0)
 
     def work() -> None:
-        assert go_on.wait(WAIT_S)
+        assert may_continue.wait(WAIT_S)
         done.release()
 
     for _ in range(10):
         threads.do(work)
     assert system.started == 2
-    go_on.set()
+    may_continue.set()
     for _ in range(10):
         assert done.acquire(timeout=WAIT_S)
     assert caplog.messages == ["no more than 2 worker threads can be started, and work waits for them"]
@@ -62,14 +62,14 @@ def test_work_waits_for_a_thread_that_is_free_where_no_more_can_be_started(caplo
 def test_threads_that_can_be_started_again_are_started() -> None:
     system = System(1)
     threads = Threads(system.start)
-    go_on = threading.Event()
+    may_continue = threading.Event()
     for _ in range(2):
-        threads.do(lambda: go_on.wait(WAIT_S))
+        threads.do(lambda: may_continue.wait(WAIT_S))
     assert system.started == 1
     system.most = 2
-    threads.do(lambda: go_on.wait(WAIT_S))
+    threads.do(lambda: may_continue.wait(WAIT_S))
     assert system.started == 2
-    go_on.set()
+    may_continue.set()
 
 
 def test_without_any_thread_work_is_refused_with_an_error_that_passes() -> None:

@@ -175,7 +175,7 @@ def fill(sock: socket.socket) -> None:
             sock.send(bytes(100_000))
 
 
-def test_a_full_socket_says_so_as_one_without_tls_does(pair: Pair) -> None:
+def test_a_full_socket_raises_what_one_without_tls_does(pair: Pair) -> None:
     fill(pair.server.sock)
     with pytest.raises(BlockingIOError):
         pair.server.send(b"a", 0)
@@ -235,7 +235,7 @@ def test_a_handshake_has_a_limit() -> None:
         transport.close()
 
 
-def test_a_close_is_told_to_the_peer(pair: Pair) -> None:
+def test_a_close_is_sent_to_the_peer(pair: Pair) -> None:
     assert received(pair.client) == b""  # a ticket, which is no data
     pair.server.close()
     assert pair.client.sock.recv(1000)  # encrypted words, and then the end
@@ -290,7 +290,7 @@ def test_a_peer_that_hangs_up_in_the_handshake_is_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "says"),
+    ("data", "reason"),
     [
         (b"\0\0\0\x0e\0\x12\0\x03\0\0\0\1\0\4test", "perhaps Kafka's protocol in plain text"),
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "but HTTP"),
@@ -299,9 +299,9 @@ def test_a_peer_that_hangs_up_in_the_handshake_is_lost() -> None:
         (b"SSH-2.0-OpenSSH_9.2p1\r\n", "it does not speak TLS"),
     ],
 )
-def test_peers_that_do_not_speak_tls_are_told_of_in_one_clear_line(data: bytes, says: str) -> None:
+def test_peers_that_do_not_speak_tls_are_reported_in_one_clear_line(data: bytes, reason: str) -> None:
     line = error_about(data)
-    assert says in line
+    assert reason in line
     assert "security.protocol=SSL" in line
     assert "\n" not in line
 
@@ -311,7 +311,7 @@ def test_garbage_in_the_form_of_tls_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "client", "says"),
+    ("server", "client", "reason"),
     [
         (server_settings(client_auth="required"), client_settings(), "it has no certificate, and ssl.client.auth"),
         (
@@ -341,11 +341,11 @@ def test_garbage_in_the_form_of_tls_is_refused() -> None:
         ),
     ],
 )
-def test_a_handshake_that_fails_is_told_of_in_one_clear_line(
-    server: TlsSettings, client: TlsSettings, says: str
+def test_a_handshake_that_fails_is_reported_in_one_clear_line(
+    server: TlsSettings, client: TlsSettings, reason: str
 ) -> None:
     line = refusal(server, client)
-    assert says in line
+    assert reason in line
     assert "\n" not in line
 
 
@@ -365,7 +365,7 @@ def test_a_client_learns_that_a_certificate_is_for_another_host() -> None:
     made.close()
 
 
-def test_a_certificate_says_who_the_client_is() -> None:
+def test_a_certificate_names_the_client() -> None:
     made = new_pair(server_settings(client_auth="required"), client_settings("alice"))
     made.shake()
     assert made.server.principal.type == "User"

@@ -64,7 +64,7 @@ def test_records_of_a_real_file_pass_through_a_transport_that_cannot_send_files(
     with_server(scenario, disks={"/data": RealDisk(tmp_path)})
 
 
-def test_a_plain_transport_that_is_closed_sends_no_file_to_whom_its_descriptor_belongs_then() -> None:
+def test_a_plain_transport_that_is_closed_sends_no_file_to_the_next_owner_of_its_descriptor() -> None:
     pair = new_pair()
     with pair.far:
         transport = PlainTransport(pair.near)

@@ -34,7 +34,7 @@ def test_every_kind_of_worker_has_a_duty_and_every_call_it_lists_exists() -> Non
             assert name == "*" or hasattr(owned[owner], name), call
 
 
-def test_a_worker_that_calls_what_belongs_to_the_event_loop_is_told_so() -> None:
+def test_a_worker_that_calls_what_belongs_to_the_event_loop_gets_an_error() -> None:
     log = open_log("t-0")
     log.roll(0)
     with pytest.raises(OwnershipError, match="the flush worker called Log.roll, which belongs to the event loop"):

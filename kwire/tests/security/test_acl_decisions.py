@@ -214,7 +214,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(len(name or "") < 1000 for each in it._memories.values() for _, _, name in each.decisions)
 
 
-def test_it_says_why() -> None:
+def test_it_explains_its_decisions() -> None:
     it = authorizer(acl(), acl(DENY, WRITE, principal="User:*", pattern=PREFIXED))
     assert str(it.explain(ALICE, READ, TOPIC, "t")) == "allowed: ALLOW READ on TOPIC t (LITERAL) to User:alice from *"
     assert str(it.explain(ALICE, WRITE, TOPIC, "t")) == "denied: DENY WRITE on TOPIC t (PREFIXED) to User:* from *"
@@ -245,7 +245,7 @@ def test_some_topic_is_allowed_if_a_pattern_is_that_no_denial_covers() -> None:
         assert authorizer(*acls).allows_any(ALICE, READ, TOPIC) is expected, acls
 
 
-def test_what_is_implied_does_not_count_when_some_topic_is_asked_for() -> None:
+def test_what_is_implied_does_not_count_when_any_topic_will_do() -> None:
     it = authorizer(acl(operation=WRITE, name="a"))
     assert not it.allows_any(ALICE, DESCRIBE, TOPIC)
     assert authorizer(acl(operation=WRITE, name="*")).allows_any(ALICE, DESCRIBE, TOPIC), "for it holds for every name"
@@ -336,8 +336,8 @@ class Obvious:
         return it.principal in (str(who.principal), "User:*") and it.host in (who.host, "*")
 
 
-def check_all(it: StandardAuthorizer, obvious: Obvious, asked: Iterable[tuple[Requester, Operation]]) -> None:
-    for who, operation in asked:
+def check_all(it: StandardAuthorizer, obvious: Obvious, requests: Iterable[tuple[Requester, Operation]]) -> None:
+    for who, operation in requests:
         for kind in (TOPIC, GROUP):
             for name in [*NAMES, "abcd", "c"]:
                 expected = obvious.allows(who, operation, kind, name)
@@ -358,18 +358,18 @@ def check_all(it: StandardAuthorizer, obvious: Obvious, asked: Iterable[tuple[Re
     st.lists(st.tuples(requesters, st.sampled_from(OPERATIONS)), min_size=1, max_size=3),
 )
 def test_it_decides_as_a_slow_and_obvious_one(
-    some: list[Acl], data: st.DataObject, allows_if_no_acl: bool, asked: list[tuple[Requester, Operation]]
+    some: list[Acl], data: st.DataObject, allows_if_no_acl: bool, requests: list[tuple[Requester, Operation]]
 ) -> None:
     supers = data.draw(st.sampled_from([(), ("User:q",)]))
     it = StandardAuthorizer(frozenset(supers), allows_if_no_acl)
     it.change(some, ())
-    check_all(it, Obvious(some, supers, allows_if_no_acl=allows_if_no_acl), asked)
+    check_all(it, Obvious(some, supers, allows_if_no_acl=allows_if_no_acl), requests)
     gone = data.draw(st.lists(st.sampled_from(sorted(some, key=str)), unique_by=id)) if some else []
     left = list(some)
     for each in gone:
         left.remove(each)
     it.change((), gone)
-    check_all(it, Obvious(left, supers, allows_if_no_acl=allows_if_no_acl), asked)
+    check_all(it, Obvious(left, supers, allows_if_no_acl=allows_if_no_acl), requests)
 
 
 @small_and_full
@@ -470,5 +470,5 @@ def test_an_acl_with_numbers_that_mean_nothing_can_be_shown() -> None:
     assert shown == "ALLOW UNKNOWN on UNKNOWN t (LITERAL) to User:alice from *"
 
 
-def test_every_type_of_resource_knows_its_operations() -> None:
+def test_every_type_of_resource_has_its_operations() -> None:
     assert set(SUPPORTED) == set(ResourceType)

@@ -52,8 +52,8 @@ def broker() -> Iterator[Broker]:
 
 def send(broker: Broker, request: Any, requester: Requester = ADMIN, *, version: int | None = None) -> Any:
     api = APIS[request.api_key]
-    asked = max(api.versions) if version is None else version
-    context = Context("10.0.0.2", "127.0.0.1", 9092, api_key=api.key, api_version=asked, requester=requester)
+    api_version = max(api.versions) if version is None else version
+    context = Context("10.0.0.2", "127.0.0.1", 9092, api_key=api.key, api_version=api_version, requester=requester)
     handle = api.handler(broker)
     answer = handle(request, context)
     return at_once(answer) if isinstance(answer, Coroutine) else answer
@@ -182,7 +182,7 @@ def test_what_is_explicitly_unknown_closes_the_connection(broker: Broker, in_cre
         described(broker, requester=ADMIN, **{in_filter: 0})
 
 
-def test_a_filter_deletes_what_it_matches_and_says_so_even_if_another_does_too(broker: Broker) -> None:
+def test_a_filter_deletes_what_it_matches_and_returns_it_even_if_another_does_too(broker: Broker) -> None:
     create(broker, creation(), creation(resource_name="u"), creation(resource_name="v", operation=WRITE))
     results = delete(
         broker,
@@ -267,7 +267,7 @@ def test_without_an_authorizer_there_are_no_acls() -> None:
 
 
 @pytest.mark.parametrize("settings", [(), ("metadata.log.max.record.bytes.between.snapshots=1",)])
-def test_a_restart_knows_the_acls(settings: tuple[str, ...]) -> None:
+def test_a_restart_keeps_the_acls(settings: tuple[str, ...]) -> None:
     disk = MemoryDisk()
     before = opened(disk, *settings)
     create(before, creation(), creation(operation=WRITE), creation(resource_name="u"))

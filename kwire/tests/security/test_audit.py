@@ -31,7 +31,7 @@ def decide(audit: AuditLog, name: str = "orders", *, allowed: bool, requester: R
 
 
 @pytest.mark.parametrize(("audited", "count"), [(Audited.NOTHING, 0), (Audited.DENIED, 2), (Audited.EVERYTHING, 4)])
-def test_what_is_asked_for_is_written(audited: Audited, count: int) -> None:
+def test_what_is_configured_is_written(audited: Audited, count: int) -> None:
     audit, lines = written(audited)
     for allowed in (False, True):
         decide(audit, allowed=allowed)
@@ -90,8 +90,8 @@ def audited(scenario: Callable[[ServerInTrio], object], caplog: pytest.LogCaptur
 async def request_topic(kwire: ServerInTrio, times: int = 1) -> None:
     client = await kwire.connect()
     for _ in range(times):
-        asked = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("secret", [ListOffsetsPartition(0)])])
-        await client.call(asked, 6)
+        request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("secret", [ListOffsetsPartition(0)])])
+        await client.call(request, 6)
     await client.call(MetadataRequest(None), 9)
 
 
@@ -100,7 +100,7 @@ def test_what_a_request_names_is_audited_and_what_a_list_leaves_out_is_not(caplo
     assert lines == ["denied: User:ANONYMOUS from 127.0.0.1 may not DESCRIBE on topic 'secret' (ListOffsets)"]
 
 
-def test_all_decisions_are_audited_if_asked_for_also_those_that_are_remembered(
+def test_all_decisions_are_audited_if_configured_also_those_that_are_remembered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario(kwire: ServerInTrio) -> None:
@@ -110,7 +110,7 @@ def test_all_decisions_are_audited_if_asked_for_also_those_that_are_remembered(
     assert lines == ["allowed: User:ANONYMOUS from 127.0.0.1 may DESCRIBE on topic 'secret' (ListOffsets)"] * 3
 
 
-def test_too_many_lines_are_told_in_sum(caplog: pytest.LogCaptureFixture) -> None:
+def test_too_many_lines_are_only_counted(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         await request_topic(kwire, 10)
         await trio.sleep(2)
@@ -120,5 +120,5 @@ def test_too_many_lines_are_told_in_sum(caplog: pytest.LogCaptureFixture) -> Non
     assert lines[-1] == "left out 6 more lines of the audit log"
 
 
-def test_nothing_is_audited_if_that_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_audited_if_that_is_configured(caplog: pytest.LogCaptureFixture) -> None:
     assert audited(request_topic, caplog, "kwire.audit.log=none") == []

@@ -75,7 +75,7 @@ LISTS = {
 WRITES_AN_ID = "WRITE TRANSACTIONAL_ID"
 READS_A_GROUP = "READ GROUP"
 CONFIGURES = {"TOPIC", "CLUSTER", "GROUP"}
-ASKED: dict[str, set[str]] = {
+CHECKED: dict[str, set[str]] = {
     "produce": {"WRITE TOPIC", WRITES_AN_ID},
     "fetch": {"READ TOPIC", "CLUSTER_ACTION CLUSTER"},
     "list_offsets": {"DESCRIBE TOPIC"},
@@ -163,12 +163,12 @@ class Granter(Denier):
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_the_authorizer_is_asked_what_kafkas_is(broker: Broker, name: str) -> None:
+def test_the_authorizer_gets_the_checks_that_kafkas_gets(broker: Broker, name: str) -> None:
     broker.authorization.authorizer = granter = Granter()
     for request in [make(broker) for make in REQUESTS[name]]:
         with suppress(DoesNotAnswerYet):
             call(broker, name, request)
-    assert {f"{it[1].name} {it[2].name}" for it in granter.checked} == ASKED[name]
+    assert {f"{it[1].name} {it[2].name}" for it in granter.checked} == CHECKED[name]
     assert {it[0] for it in granter.checked} == {MALLORY}
 
 
@@ -224,7 +224,7 @@ def test_whoever_may_delete_in_the_cluster_may_delete_any_topic(broker: Broker) 
     assert error_codes(call(broker, "delete_topics", REQUESTS["delete_topics"][0](broker))) == {0}
 
 
-def test_a_refusal_says_which_operation_it_needs_and_no_name(broker: Broker) -> None:
+def test_a_refusal_shows_which_operation_it_needs_and_no_name(broker: Broker) -> None:
     def answer() -> str | None:
         request = delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState(None, topic_id(broker))])
         [response] = call(broker, "delete_topics", request).responses
@@ -237,7 +237,7 @@ def test_a_refusal_says_which_operation_it_needs_and_no_name(broker: Broker) -> 
     assert quotas.error_message == "Cluster authorization failed. It needs DESCRIBE_CONFIGS on the cluster."
 
 
-def test_whoever_may_see_topics_but_not_delete_them_is_told_which_there_are(broker: Broker) -> None:
+def test_whoever_may_see_topics_but_not_delete_them_learns_which_there_are(broker: Broker) -> None:
     identifier = topic_id(broker)
 
     def answer(name: str | None, topic_id: bytes = NULL_UUID) -> tuple[str | None, int]:
@@ -258,7 +258,7 @@ def test_whoever_may_see_topics_but_not_delete_them_is_told_which_there_are(brok
     assert answer(None, identifier) == (TOPIC, 0)
 
 
-def test_what_is_named_twice_is_wrong_whoever_asks_for_it(broker: Broker) -> None:
+def test_what_is_named_twice_is_wrong_whoever_requests_it(broker: Broker) -> None:
     broker.authorization.authorizer = Denier()
     identifier = topic_id(broker)
     by_id, by_both = delete_topics.DeleteTopicState(None, identifier), delete_topics.DeleteTopicState(TOPIC, identifier)
@@ -335,7 +335,7 @@ def test_metadata_creates_no_topic_for_a_client_that_may_not_describe_it(broker:
     assert "new" not in broker.metadata.image.topics
 
 
-def test_every_api_is_asked() -> None:
+def test_every_api_has_requests_or_is_for_everybody() -> None:
     assert {api.name for api in APIS.values()} == set(REQUESTS) | set(FOR_EVERYBODY)
 
 
@@ -369,7 +369,7 @@ def test_older_versions_that_name_topics_are_refused_too(broker: Broker, name: s
     assert state(broker) == before
 
 
-def test_whoever_may_not_see_a_topic_is_not_told_whether_it_exists(broker: Broker) -> None:
+def test_whoever_may_not_see_a_topic_does_not_learn_whether_it_exists(broker: Broker) -> None:
     broker.authorization.authorizer = Denier()
     for name in ("list_offsets", "delete_records", "describe_producers"):
         answers = []
@@ -434,17 +434,19 @@ def test_authorized_operations_are_what_the_authorizer_allows(broker: Broker) ->
 
 
 @pytest.mark.parametrize("may_describe", [False, True])
-def test_what_may_be_done_to_the_cluster_is_told_to_whom_may_describe_it(broker: Broker, may_describe: bool) -> None:
+def test_what_may_be_done_to_the_cluster_is_sent_to_those_who_may_describe_it(
+    broker: Broker, may_describe: bool
+) -> None:
     operations = {Operation.ALTER, Operation.DESCRIBE} if may_describe else {Operation.ALTER}
     broker.authorization.authorizer = Denier({(it, ResourceType.CLUSTER, "kafka-cluster") for it in operations})
     request = metadata.MetadataRequest([], include_cluster_authorized_operations=True)
-    told = 1 << Operation.ALTER | 1 << Operation.DESCRIBE if may_describe else 0
-    assert call(broker, "metadata", request, version=10).cluster_authorized_operations == told
+    expected = 1 << Operation.ALTER | 1 << Operation.DESCRIBE if may_describe else 0
+    assert call(broker, "metadata", request, version=10).cluster_authorized_operations == expected
     described = call(broker, "describe_cluster", REQUESTS["describe_cluster"][0](broker))
-    assert described.cluster_authorized_operations == told
+    assert described.cluster_authorized_operations == expected
 
 
-def test_what_may_be_done_to_a_topic_is_told_whether_it_exists_or_not(broker: Broker) -> None:
+def test_what_may_be_done_to_a_topic_is_returned_whether_it_exists_or_not(broker: Broker) -> None:
     broker.authorization.authorizer = Denier(
         {
             (Operation.DESCRIBE, ResourceType.TOPIC, TOPIC),
@@ -468,15 +470,15 @@ def described_to(broker: Broker, kind: str, permitted: set[tuple[Operation, Reso
     request = REQUESTS[f"{kind}_group_heartbeat"][0](broker)
     request.group_id = f"{kind}-group"
     assert call(broker, f"{kind}_group_heartbeat", request).error_code == 0
-    asked = REQUESTS[api][0](broker)
-    asked.group_ids = [f"{kind}-group"]
+    describe = REQUESTS[api][0](broker)
+    describe.group_ids = [f"{kind}-group"]
     broker.authorization.authorizer = Denier({(Operation.DESCRIBE, ResourceType.GROUP, f"{kind}-group"), *permitted})
-    [group] = call(broker, api, asked).groups
+    [group] = call(broker, api, describe).groups
     return group
 
 
 @pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
-def test_what_may_be_done_to_a_group_is_told_of_every_kind(broker: Broker, kind: str) -> None:
+def test_what_may_be_done_to_a_group_is_returned_for_every_kind(broker: Broker, kind: str) -> None:
     seen = {(Operation.DESCRIBE, ResourceType.TOPIC, it) for it in (TOPIC, "changelog")}
     group = described_to(broker, kind, {*seen, (Operation.DELETE, ResourceType.GROUP, f"{kind}-group")})
     assert (group.error_code, len(group.members)) == (0, 1)
@@ -484,7 +486,7 @@ def test_what_may_be_done_to_a_group_is_told_of_every_kind(broker: Broker, kind:
 
 
 @pytest.mark.parametrize("kind", ["consumer", "streams"])
-def test_a_group_is_not_shown_to_whom_may_not_see_its_topics(broker: Broker, kind: str) -> None:
+def test_a_group_is_not_shown_to_those_who_may_not_see_its_topics(broker: Broker, kind: str) -> None:
     group = described_to(broker, kind, set())
     assert group.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert "topic" in (group.error_message or "")
@@ -492,7 +494,7 @@ def test_a_group_is_not_shown_to_whom_may_not_see_its_topics(broker: Broker, kin
     assert TOPIC not in repr(group)
 
 
-def test_offsets_of_a_share_group_are_told_of_topics_that_may_be_seen(broker: Broker) -> None:
+def test_offsets_of_a_share_group_are_returned_for_topics_that_may_be_seen(broker: Broker) -> None:
     alter = REQUESTS["alter_share_group_offsets"][0](broker)
     everything = REQUESTS["describe_share_group_offsets"][0](broker)
     alter.group_id = everything.groups[0].group_id = "share-group"
@@ -504,7 +506,7 @@ def test_offsets_of_a_share_group_are_told_of_topics_that_may_be_seen(broker: Br
         assert (group.error_code, [it.topic_name for it in group.topics]) == (0, names)
 
 
-def test_a_partition_is_served_to_whom_it_is_granted(broker: Broker) -> None:
+def test_a_partition_is_served_to_those_who_have_the_permission(broker: Broker) -> None:
     broker.authorization.authorizer = Denier(
         {(Operation.READ, ResourceType.TOPIC, TOPIC), (Operation.WRITE, ResourceType.TOPIC, TOPIC)}
     )

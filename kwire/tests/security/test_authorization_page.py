@@ -58,11 +58,11 @@ def operations_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("api", REQUESTS)
-def test_the_page_says_what_is_asked_and_how_it_is_denied(api: str) -> None:
+def test_the_page_lists_what_is_checked_and_how_it_is_denied(api: str) -> None:
     documented = [it for it in rows() if it.api == page_name(api)]
     errors = {it.permission: it.code for it in documented}
     assert len(errors) == len(documented), "a permission has two rows"
-    asked_for: set[Permission] = set()
+    all_checked: set[Permission] = set()
     refused_with: set[tuple[Permission, str | None]] = set()
     requests = [(make, None) for make in REQUESTS[api]] + MORE.get(api, [])
     for make, version in requests:
@@ -71,19 +71,19 @@ def test_the_page_says_what_is_asked_and_how_it_is_denied(api: str) -> None:
         while todo:
             withheld = todo.pop()
             done.add(withheld)
-            asked, codes = call_without(api, make, version, withheld)
-            asked_for |= asked
-            lacking = withheld & asked
+            checked, codes = call_without(api, make, version, withheld)
+            all_checked |= checked
+            lacking = withheld & checked
             assert codes <= {errors.get(it) for it in lacking}, f"refused without {sorted(lacking)}"
             refused_with |= {(it, errors.get(it)) for it in lacking if errors.get(it) in codes}
             if len(withheld) < MOST_DENIED:
-                todo += [more for it in asked if (more := withheld | {it}) not in done and more not in todo]
-    assert asked_for == errors.keys()
+                todo += [more for it in checked if (more := withheld | {it}) not in done and more not in todo]
+    assert all_checked == errors.keys()
     assert refused_with == {(it, code) for it, code in errors.items() if code is not None}
 
 
 def test_every_api_is_on_the_page() -> None:
-    asked_nothing = {it.api for it in rows() if it.permission == ("", "")}
+    without_checks = {it.api for it in rows() if it.permission == ("", "")}
     assert {it.api for it in rows()} == {page_name(it.name) for it in APIS.values()}
-    assert asked_nothing <= {page_name(it) for it in FOR_EVERYBODY}
+    assert without_checks <= {page_name(it) for it in FOR_EVERYBODY}
     assert all(latest(it.name) in it.versions for it in APIS.values())

@@ -52,8 +52,8 @@ def test_a_consumer_cannot_fetch_as_a_replica(broker: Broker) -> None:
     topics = [fetch.FetchTopic(topic_id=topic_id(broker), partitions=[fetch.FetchPartition(0, fetch_offset=1)])]
     request = fetch.FetchRequest(replica_state=fetch.ReplicaState(7, 1), max_bytes=1000, topics=topics)
     before = attrs.asdict(broker.partitions.find(TOPIC, 0).role, recurse=False)
-    [told] = call(broker, "fetch", request).responses
-    assert told.partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    [topic] = call(broker, "fetch", request).responses
+    assert topic.partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert attrs.asdict(broker.partitions.find(TOPIC, 0).role, recurse=False) == before
 
 
@@ -64,8 +64,8 @@ def test_a_transactional_batch_needs_the_right_to_its_transactional_id(broker: B
     data = [produce.PartitionProduceData(0, memoryview(bytearray(batch)))]
     request = produce.ProduceRequest(ID, -1, 1000, [produce.TopicProduceData(TOPIC, topic_id(broker), data)])
     before = broker.partitions.find(TOPIC, 0).log_end_offset
-    [told] = call(broker, "produce", request).responses
-    assert told.partition_responses[0].error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    [topic] = call(broker, "produce", request).responses
+    assert topic.partition_responses[0].error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert broker.partitions.find(TOPIC, 0).log_end_offset == before
 
 

@@ -66,7 +66,7 @@ def test_after_a_rejection_no_other_token_is_looked_at() -> None:
     assert names.seen == ["bad"]
 
 
-def test_the_name_that_is_asked_for_must_be_the_tokens() -> None:
+def test_the_name_that_is_requested_must_be_the_tokens() -> None:
     assert isinstance(answer(b"n,a=alice,\x01auth=Bearer alice\x01\x01"), Authenticated)
     error = failure(b"n,a=root,\x01auth=Bearer alice\x01\x01")
     assert "not the principal of the token" in str(error)
@@ -149,7 +149,7 @@ def test_a_message_that_is_malformed_fails_and_presents_no_token(data: bytes) ->
         (b"n,,\x01auth=Basic alice\x01\x01", "something else than a bearer token"),
     ],
 )
-def test_what_is_malformed_is_told_to_the_log_only(data: bytes, reason: str) -> None:
+def test_what_is_malformed_is_described_in_the_log_only(data: bytes, reason: str) -> None:
     error = failure(data)
     assert reason in error.reason
     assert "alice" not in error.reason

@@ -39,7 +39,7 @@ def test_the_client_is_answered_while_markers_are_missing() -> None:
     assert driver.state() == "PrepareCommit"
 
 
-def test_missing_markers_are_asked_for_again_and_those_alone() -> None:
+def test_missing_markers_are_sent_again_and_those_alone() -> None:
     driver = ShardDriver()
     producer = driver.begin(T0, T1, U0)
     driver.unreachable |= {T1, U0}
@@ -75,7 +75,7 @@ def test_asking_becomes_rarer_but_never_ends() -> None:
     assert times == [100, 300, 700, 1_500, 3_100, 6_300, 11_300, 16_300, 21_300]
 
 
-def test_the_next_transaction_asks_as_often_as_the_first() -> None:
+def test_the_next_transaction_sends_its_markers_as_often_as_the_first() -> None:
     driver = ShardDriver()
     producer = driver.begin(T0)
     for _ in range(2):
@@ -137,7 +137,7 @@ def test_a_complete_record_that_is_not_in_is_tried_again() -> None:
     assert driver.markers(T0) == [(P, 1, True)]
 
 
-def test_a_transaction_that_cannot_be_aborted_is_said_to_be_so_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_transaction_that_cannot_be_aborted_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     driver = ShardDriver()
     driver.begin(T0)
     driver.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -165,13 +165,13 @@ def test_what_was_prepared_is_finished_after_a_crash(committed: bool) -> None:
     driver.end(producer, committed)
     driver.unreachable.clear()
     driver.restart()
-    # The log does not know which of them was in: the marker comes twice, to the same end.
+    # The log does not record which of them was in: the marker comes twice, to the same end.
     assert driver.markers(T0) == [(P, 1, committed)] * 2
     assert driver.markers(T1) == [(P, 1, committed)]
     assert driver.state() == ("CompleteCommit" if committed else "CompleteAbort")
 
 
-def test_after_a_crash_markers_are_asked_for_until_they_are_in() -> None:
+def test_after_a_crash_markers_are_sent_until_they_are_in() -> None:
     driver = ShardDriver()
     producer = driver.begin(T0)
     driver.unreachable.add(T0)

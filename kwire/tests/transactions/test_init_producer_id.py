@@ -157,7 +157,7 @@ def test_a_bump_with_another_producer_id_is_fenced() -> None:
     assert driver.state() == "Empty"
 
 
-def test_an_id_that_has_expired_begins_anew_whatever_the_producer_names() -> None:
+def test_an_id_that_has_expired_starts_over_whatever_the_producer_names() -> None:
     driver = ShardDriver()
     assert driver.init(expected=(5, 3)) == got(P, 0)
 
@@ -240,7 +240,7 @@ def test_an_epoch_never_overflows(version: int) -> None:
         (ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_an_append_that_fails_changes_nothing_and_is_told_as_kafka_does(
+def test_an_append_that_fails_changes_nothing_and_returns_the_error_that_kafka_does(
     append_error: ErrorCode, error: ErrorCode
 ) -> None:
     driver = ShardDriver()
@@ -279,7 +279,7 @@ def test_without_a_producer_id_to_give_the_error_is_passed_on() -> None:
     assert driver.state() == "Ongoing"
 
 
-def test_what_a_producer_was_told_is_so_after_a_restart() -> None:
+def test_what_a_producer_received_holds_after_a_restart() -> None:
     driver = ShardDriver()
     driver.producer()
     driver.producer()

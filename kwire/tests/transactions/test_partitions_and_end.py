@@ -77,7 +77,7 @@ def test_each_idle_state_begins_a_transaction_of_its_own(state: str) -> None:
 def test_while_a_transaction_ends_there_is_no_next_one(state: str) -> None:
     driver, producer = driver_in(state, 2)
     assert driver.add(producer, T1) is ErrorCode.CONCURRENT_TRANSACTIONS
-    # Even of a producer that is not known yet: it may have been told of the id that comes next.
+    # Even of a producer that is not known yet: it may have received the id that comes next.
     assert driver.add((77, 0), T1) is ErrorCode.CONCURRENT_TRANSACTIONS
     assert driver.verify(producer, T0) == [ErrorCode.CONCURRENT_TRANSACTIONS]
     assert driver.verify((77, 0), T0) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
@@ -120,7 +120,7 @@ def test_partitions_whose_record_is_not_in_are_not_in_the_transaction() -> None:
     assert driver.verify(producer, T0, T1) == [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE]
 
 
-def test_verifying_tells_partition_by_partition_and_adds_none() -> None:
+def test_verifying_answers_partition_by_partition_and_adds_none() -> None:
     driver = ShardDriver()
     producer = driver.begin(T0)
     records = len(driver.log)
@@ -215,7 +215,7 @@ def test_with_version_2_only_the_ids_producer_may_end(state: str) -> None:
     assert driver.producer_of() == (producer_id, epoch)
 
 
-def test_the_marker_has_the_epoch_that_the_producer_goes_on_with() -> None:
+def test_the_marker_has_the_epoch_that_the_producer_continues_with() -> None:
     driver = ShardDriver()
     producer = driver.begin(T0, U0)
     assert driver.commit(producer) == ended(P, 1)
@@ -237,7 +237,7 @@ def test_an_abort_without_partitions_is_complete_at_once() -> None:
     assert driver.stored(back=1).state.value == "PrepareAbort"
 
 
-def test_after_the_last_epoch_a_producer_goes_on_with_a_new_id() -> None:
+def test_after_the_last_epoch_a_producer_continues_with_a_new_id() -> None:
     driver = ShardDriver()
     old = driver.begin(T0, epoch=32_766)
     driver.unreachable.add(T0)

@@ -106,6 +106,6 @@ def test_a_state_that_is_never_stored_is_refused(state: int) -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [(b"", None), (b"\0\0\0\5i", None), (b"\0\0\0\2id", b"\0\1\0")])
-def test_torn_records_are_told_apart_from_records(key: bytes, value: bytes | None) -> None:
+def test_torn_records_are_distinguished_from_records(key: bytes, value: bytes | None) -> None:
     with pytest.raises(ProtocolError):
         read_record(key, value)

@@ -146,7 +146,7 @@ def test_a_marker_is_not_needed_where_another_coordinator_or_epoch_has_written_o
 
 
 @pytest.mark.parametrize(
-    ("error", "is_told"),
+    ("error", "is_logged"),
     [
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, False),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False),
@@ -160,13 +160,13 @@ def test_a_marker_is_not_needed_where_another_coordinator_or_epoch_has_written_o
     ],
 )
 def test_other_errors_have_only_their_partition_tried_again_perhaps_elsewhere(
-    error: int, is_told: bool, caplog: pytest.LogCaptureFixture
+    error: int, is_logged: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = Scene()
     scene.want(marker("id", A, B), 2)
     with caplog.at_level(logging.WARNING):
         assert scene.answered(scene.sent(2), (A, error)) == {"id": [B]}
-    assert bool(caplog.messages) == is_told
+    assert bool(caplog.messages) == is_logged
     assert scene.machine.next_request(2) is None
     scene.want(marker("id", A), 3)
     assert scene.answered(scene.sent(3)) == {"id": [A]}

@@ -83,7 +83,7 @@ def test_the_partitions_of_a_transaction_go_in_one_entry() -> None:
     assert len(machine.answered(request, response(request))) == 5
 
 
-def test_what_is_asked_while_a_request_is_under_way_shares_the_next_one() -> None:
+def test_what_is_requested_while_a_request_is_under_way_shares_the_next_one() -> None:
     machine = RemotePartitions()
     added(machine, producer(), A)
     first = sent(machine)

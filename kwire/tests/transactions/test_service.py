@@ -93,7 +93,7 @@ def test_a_transaction_is_complete_when_its_marker_is_on_the_medium_and_it_is_wr
     assert (scene.state, scene.partition.log_end_offset) == ("CompleteCommit", 2)
 
 
-def test_markers_that_cannot_be_written_are_said_to_be_so_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_markers_that_cannot_be_written_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     scene.enlist()
     flush(scene.partition)
@@ -107,8 +107,8 @@ def test_markers_that_cannot_be_written_are_said_to_be_so_once(caplog: pytest.Lo
     scene.wait(PAUSES_MS.longest)
     flush(scene.partition)
     assert scene.state == "CompleteCommit"
-    said = [record.getMessage() for record in caplog.records]
-    assert sum(line.startswith("markers cannot be written to t-0") for line in said) == 1
+    messages = [record.getMessage() for record in caplog.records]
+    assert sum(line.startswith("markers cannot be written to t-0") for line in messages) == 1
 
 
 def test_the_next_transaction_waits_for_the_marker_and_then_begins() -> None:
@@ -120,7 +120,7 @@ def test_the_next_transaction_waits_for_the_marker_and_then_begins() -> None:
     assert scene.state == "Ongoing"
 
 
-def test_who_waits_for_the_marker_is_told_when_its_producer_was_fenced_meanwhile() -> None:
+def test_who_waits_for_the_marker_gets_an_error_when_its_producer_was_fenced_meanwhile() -> None:
     scene = Scene()
     waiting = scene.enlist(epoch=scene.next_producer[1] - 1)
     flush(scene.partition)
@@ -129,7 +129,7 @@ def test_who_waits_for_the_marker_is_told_when_its_producer_was_fenced_meanwhile
     assert error.code is ErrorCode.PRODUCER_FENCED
 
 
-def test_who_has_waited_long_enough_for_the_marker_is_told_to_come_again() -> None:
+def test_who_has_waited_long_enough_for_the_marker_gets_an_error_that_can_be_retried() -> None:
     scene = Scene()
     waiting = scene.enlist()
     assert waiting.timeout_s == 0.1
@@ -166,13 +166,13 @@ def flushing() -> tuple[BrokerDriver, tuple[int, int]]:
     return driver, producer
 
 
-def test_a_fence_goes_on_as_soon_as_it_is_on_the_medium() -> None:
+def test_a_fence_continues_as_soon_as_it_is_on_the_medium() -> None:
     driver, _ = flushing()
     assert clients.init(driver, "id")[0] is ErrorCode.CONCURRENT_TRANSACTIONS
     assert clients.describe(driver, "id").transaction_state == "CompleteAbort"
 
 
-def test_a_time_out_goes_on_as_soon_as_it_is_on_the_medium() -> None:
+def test_a_time_out_continues_as_soon_as_it_is_on_the_medium() -> None:
     driver, _ = flushing()
     driver.advance(clients.TIMEOUT_MS)
     assert clients.describe(driver, "id").transaction_state == "CompleteAbort"

@@ -163,11 +163,11 @@ def readable(log: Log, last_stable_offset: int) -> list[Row]:
         piece = log.read(offset, max_bytes=400, max_offset=last_stable_offset)
         if not piece.size:
             break
-        told = sorted(log.aborted_transactions(offset, piece), key=lambda it: it.first_offset)
+        listed = sorted(log.aborted_transactions(offset, piece), key=lambda it: it.first_offset)
         aborted: set[int] = set()
         for header, record in found_in_piece(piece.read()):
-            while told and told[0].first_offset <= header.last_offset:
-                aborted.add(told.pop(0).producer_id)
+            while listed and listed[0].first_offset <= header.last_offset:
+                aborted.add(listed.pop(0).producer_id)
             offset = header.next_offset
             if record is None:
                 continue
@@ -214,7 +214,7 @@ def check(history: History) -> None:
 
 @settings(deadline=None, max_examples=examples(30))
 @given(st.integers(0, 2**32), st.integers(1, 30))
-def test_a_reader_is_never_told_otherwise(seed: int, room: int) -> None:
+def test_a_reader_never_gets_anything_else(seed: int, room: int) -> None:
     history = History(seed)
     rnd = history.random
     for _ in range(70):

@@ -54,7 +54,7 @@ def test_a_segment_that_retention_took_meanwhile_does_not_come_back(log: Log) ->
     assert log.segments.bases[0] == start
     assert leftovers(log) == []
     assert log.cleaned_offset == 60, "what is gone cannot be dirty"
-    # The last groups were cleaned all the same.
+    # The last groups were cleaned nevertheless.
     assert [offset for offset, _, _ in pairs(log)] == [57, 58, 59]
 
 
@@ -178,7 +178,7 @@ def test_a_producer_is_known_behind_segments_that_are_missing(log: Log) -> None:
     for number in range(60, 80):
         put(log, ("other", "a value that only makes it larger"), producer_id=7, sequence=number)
     roll(log)
-    log.advance_log_start(80)  # which is not told that segments are being exchanged
+    log.advance_log_start(80)  # which does not depend on an exchange of segments
     again = open_log(log.disk, COMPACTED, clean=False, recovery_point=recovery_point, log_start_offset=80)
     assert len(again.segments.bases) > 1, "a segment came back"
     assert again.producers.entries[7].last_sequence == 79

@@ -90,7 +90,7 @@ def test_a_stop_on_a_full_disk_is_a_clean_one(partitions: int, room_bytes: int) 
     assert again.logs["orders", 0].leader_epochs.latest == 3
 
 
-def test_a_stop_without_room_or_reserve_says_so_and_loses_nothing() -> None:
+def test_a_stop_without_room_or_reserve_reports_it_and_loses_nothing() -> None:
     disk = SmallDisk(100_000)
     folder = open_folder(disk)
     log = create(folder)
@@ -156,7 +156,7 @@ def test_a_flush_writes_the_indexes_of_sealed_segments_in_the_room_of_the_reserv
     assert disk.read_bytes(index) == content
 
 
-def test_an_index_that_is_written_anew_has_its_name_after_a_power_cut() -> None:
+def test_an_index_that_is_written_again_has_its_name_after_a_power_cut() -> None:
     disk = FaultyDisk()
     log = open_log(disk)
     while len(log.segments) < 2:

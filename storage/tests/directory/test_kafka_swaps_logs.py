@@ -74,7 +74,7 @@ def test_a_log_changes_hands_and_nobody_notices(tmp_path: Path) -> None:
         produce(kafka.bootstrap, 15_000)
         kafka.stop()
 
-        # Kafka's folder is ours: cleanly closed at first, then as after a crash, with the same indexes made anew.
+        # Kafka's folder is ours: cleanly closed at first, then as after a crash, with the same indexes made again.
         theirs = tmp_path / "theirs"
         shutil.copytree(kafka.data_dir, theirs)
         folder, log = open_folder(theirs)

@@ -100,7 +100,7 @@ def test_logs_are_there_again_after_a_clean_stop(kind: str, tmp_path: Path) -> N
     folder.close()
 
 
-def test_a_checkpoint_is_written_when_it_says_something_else() -> None:
+def test_a_checkpoint_is_written_when_its_content_changes() -> None:
     folder = open_folder(MemoryDisk())
     log = folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
     append(log, 2)
@@ -130,7 +130,7 @@ def test_a_recovery_point_is_written_when_it_enters_a_segment_or_goes_back() -> 
     log = folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
     append(log, 2)
     log.flush()
-    assert folder.take_checkpoints() == {}, "recovery would begin at the first segment all the same"
+    assert folder.take_checkpoints() == {}, "recovery would begin at the first segment nevertheless"
     while len(log.segments) == 1:
         append(log, 2)
     log.flush()
@@ -164,7 +164,7 @@ def test_a_checkpoint_that_could_not_be_written_is_written_the_next_time() -> No
 
 @both_disks
 @pytest.mark.parametrize("left", [b"", bytes(50)])
-def test_a_folder_that_was_not_told_its_topics_id_can_be_told(kind: str, tmp_path: Path, left: bytes) -> None:
+def test_a_folder_without_its_topics_id_can_get_it(kind: str, tmp_path: Path, left: bytes) -> None:
     """The crash came between making the file and writing it."""
     disk = make_disk(kind, tmp_path)
     folder = open_folder(disk)
@@ -286,7 +286,7 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later(kind: str, open
     log.flush()
     append(log, 1)
     log.flush()
-    # What it said of the old one is gone, and the new one's point, in its first segment, says nothing new.
+    # The old one's entry is gone, and the new one's point, in its first segment, would change nothing.
     assert disk.read_bytes("recovery-point-offset-checkpoint") == b"0\n0\n"
     assert folder.take_checkpoints() == {}
     folder.close()

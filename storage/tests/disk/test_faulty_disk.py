@@ -195,23 +195,23 @@ def test_the_journal_makes_every_moment_again() -> None:
     assert seen[-1] is None
 
 
-def test_fates_are_asked_only_about_what_is_pending() -> None:
+def test_fates_are_drawn_only_for_what_is_pending() -> None:
     disk = durable_file(b"one")
-    asked: list[object] = []
+    pending: list[object] = []
 
     def content(_number: int, file: Content) -> bytes:
-        asked.append(file)
+        pending.append(file)
         return file.durable
 
     def names(_number: int, folder: Names) -> list[int]:
-        asked.append(folder)
+        pending.append(folder)
         return []
 
     disk.crash(Fate(content, names))
-    assert asked == []
+    assert pending == []
     disk.open_append("a").append(b"two")
     disk.crash(Fate(content, names))
-    assert len(asked) == 1
+    assert len(pending) == 1
 
 
 def test_more_states_than_the_bound_are_sampled_and_the_plain_ones_are_among_them() -> None:

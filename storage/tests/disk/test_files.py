@@ -32,7 +32,7 @@ def test_what_is_appended_is_read_by_position(kind: str, tmp_path: Path) -> None
 
 
 @both_disks
-def test_a_file_opened_again_goes_on_at_its_end(kind: str, tmp_path: Path) -> None:
+def test_a_file_opened_again_continues_at_its_end(kind: str, tmp_path: Path) -> None:
     disk = make_disk(kind, tmp_path)
     disk.open_append("a").append(b"one")
     file = disk.open_append("a")
@@ -93,7 +93,7 @@ def test_an_atomic_write_replaces_the_content_and_leaves_nothing_else(kind: str,
     assert sorted(disk.listdir("")) == ["a", "b"]
 
 
-def test_a_real_disk_tells_its_size_and_what_is_left_of_it(tmp_path: Path) -> None:
+def test_a_real_disk_returns_its_size_and_what_is_left_of_it(tmp_path: Path) -> None:
     space = RealDisk(tmp_path).space()
     found = shutil.disk_usage(tmp_path)
     assert space.total_bytes == found.total

@@ -20,10 +20,10 @@ SIZE = 1000
 
 def opened(disk: SmallDisk, size: int = SIZE) -> tuple[Reserve, list[bool]]:
     reserve = Reserve(disk, size)
-    told: list[bool] = []
-    reserve.on_change = lambda: told.append(reserve.is_full)
+    changes: list[bool] = []
+    reserve.on_change = lambda: changes.append(reserve.is_full)
     reserve.open()
-    return reserve, told
+    return reserve, changes
 
 
 def write(disk: SmallDisk, size: int) -> None:
@@ -34,10 +34,10 @@ def test_the_room_is_taken_at_the_start_and_the_file_stays_for_the_next_one() ->
     disk = SmallDisk(10_000)
     opened(disk)
     assert disk.size(FILE) == SIZE
-    reserve, told = opened(disk)
+    reserve, changes = opened(disk)
     assert disk.size(FILE) == SIZE
     assert not reserve.is_out
-    assert told == []
+    assert changes == []
 
 
 def test_a_reserve_of_another_size_is_made_larger_or_smaller_and_one_of_none_goes() -> None:
@@ -60,13 +60,13 @@ def test_a_disk_without_limits_has_no_reserve() -> None:
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_write_that_meets_a_full_disk_is_done_again_in_the_room_of_the_reserve(code: int) -> None:
     disk = SmallDisk(10_000, code)
-    reserve, told = opened(disk)
+    reserve, changes = opened(disk)
     disk.fill()
     reserve.spend(lambda: write(disk, 100))
     assert disk.size("a") == 100
     assert not disk.exists(FILE)
     assert reserve.is_out
-    assert told == [True]
+    assert changes == [True]
 
 
 def test_a_write_that_is_too_large_for_the_reserve_fails() -> None:
@@ -82,18 +82,18 @@ def test_a_write_that_is_too_large_for_the_reserve_fails() -> None:
 
 def test_other_failures_leave_the_reserve_where_it_is() -> None:
     disk = SmallDisk(10_000)
-    reserve, told = opened(disk)
+    reserve, changes = opened(disk)
 
     def fail(error: OSError) -> None:
         raise error
 
     with pytest.raises(OSError, match="broken"):
         reserve.spend(lambda: fail(OSError(errno.EIO, "broken")))
-    # A sync is not asked again, whatever it failed for: the second answer may be a lie.
+    # A sync is not repeated, whatever it failed for: the second result may be wrong.
     with pytest.raises(SyncFailedError):
         reserve.spend(lambda: fail(SyncFailedError(errno.ENOSPC, "full")))
     assert disk.exists(FILE)
-    assert told == [True]
+    assert changes == [True]
 
 
 def test_of_two_writers_that_meet_a_full_disk_together_both_get_the_room() -> None:
@@ -116,7 +116,7 @@ def test_of_two_writers_that_meet_a_full_disk_together_both_get_the_room() -> No
 
 def test_while_the_reserve_is_out_appends_are_refused_until_all_of_it_is_to_be_had_again() -> None:
     disk = SmallDisk(10_000)
-    reserve, told = opened(disk)
+    reserve, changes = opened(disk)
     reserve.check()
     disk.fill()
     reserve.spend(lambda: write(disk, 100))
@@ -130,7 +130,7 @@ def test_while_the_reserve_is_out_appends_are_refused_until_all_of_it_is_to_be_h
     disk.fill(2 * SIZE)
     reserve.check()
     assert disk.size(FILE) == SIZE
-    assert told == [True, False]
+    assert changes == [True, False]
 
 
 def test_a_disk_that_promises_more_than_it_has_leaves_no_piece_of_a_reserve() -> None:
@@ -140,28 +140,28 @@ def test_a_disk_that_promises_more_than_it_has_leaves_no_piece_of_a_reserve() ->
             raise self.full(path)
 
     disk = Boasting(10_000)
-    reserve, told = opened(disk)
+    reserve, changes = opened(disk)
     assert reserve.is_out
     assert not disk.exists(FILE)
-    assert told == [True]
+    assert changes == [True]
 
 
 def test_a_start_without_room_for_the_reserve_is_as_if_it_had_been_let_go() -> None:
     disk = SmallDisk(SIZE // 2)
-    reserve, told = opened(disk)
-    assert told == [True]
+    reserve, changes = opened(disk)
+    assert changes == [True]
     with pytest.raises(StorageError):
         reserve.check()
     disk.capacity_bytes = 10_000
     reserve.reconcile()
     assert disk.exists(FILE)
     reserve.check()
-    assert told == [True, False]
+    assert changes == [True, False]
 
 
 def test_something_new_needs_room_for_its_folders() -> None:
     disk = SmallDisk(100_000)
-    reserve, told = opened(disk)
+    reserve, changes = opened(disk)
     reserve.check_new(3)
     disk.fill(3 * NEW_FOLDER_BYTES - 1)
     reserve.check_new(2)
@@ -171,12 +171,12 @@ def test_something_new_needs_room_for_its_folders() -> None:
     with pytest.raises(StorageError):
         reserve.check_new(0)
     assert disk.exists(FILE)
-    assert told == [True]
+    assert changes == [True]
 
 
-def test_a_full_disk_is_told_once_and_so_is_its_end() -> None:
+def test_a_full_disk_is_reported_once_and_so_is_its_end() -> None:
     disk = SmallDisk(100_000)
-    reserve, told = opened(disk)
+    reserve, changes = opened(disk)
     disk.fill()
     for _ in range(3):
         reserve.note(disk.full("a"))
@@ -184,11 +184,11 @@ def test_a_full_disk_is_told_once_and_so_is_its_end() -> None:
     reserve.note(OSError(errno.EIO, "broken"))
     disk.fill(ROOM_BYTES - 1)
     reserve.reconcile()
-    assert told == [True]
+    assert changes == [True]
     disk.fill(ROOM_BYTES)
     reserve.reconcile()
     reserve.reconcile()
-    assert told == [True, False]
+    assert changes == [True, False]
 
 
 def test_on_the_real_disk_the_room_is_really_taken(tmp_path: Path) -> None:

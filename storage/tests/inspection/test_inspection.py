@@ -74,7 +74,7 @@ def test_a_log_that_was_repaired_is_served_and_written_to(planting: Planting) ->
     folder = open_data(disk)
     assert folder.clean_shutdown
     log = folder.open_log("orders", 0, CONFIG, now_ms=0)
-    # The end of a segment that is lost stays lost, and readers are told so.
+    # The end of a segment that is lost stays lost, and readers get an error.
     batches = read_all(log, past_corrupt=True)
     assert batches[0][0] == 0
     assert batches[-1][1] == log.log_end_offset - 1
@@ -106,7 +106,7 @@ def test_a_corrupt_range_costs_what_is_in_it_and_no_more() -> None:
     assert (finding.path, finding.position, finding.end_position) == (of(23, ".log"), at, at + size)
 
 
-def test_after_a_kill_what_recovery_makes_anew_is_a_note() -> None:
+def test_after_a_kill_what_recovery_makes_again_is_a_note() -> None:
     disk = make_folder(clean=False)
     found = findings_of(disk)
     assert wrong(found) == set()
@@ -146,14 +146,14 @@ def test_holes_are_nothing_to_speak_of_where_the_topic_is_compacted() -> None:
     disk = make_folder()
     for suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
         disk.remove(of(47, suffix))
-    told = {
+    findings = {
         compacts: [
             f for f in findings_of(disk, {"orders": TopicFacts(bytes(range(16)), compacts)}) if f.kind is Kind.HOLE
         ]
         for compacts in (True, False, None)
     }
-    assert [len(told[compacts]) for compacts in (True, False, None)] == [0, 1, 1]
-    assert "not compacted" in told[False][0].what
+    assert [len(findings[compacts]) for compacts in (True, False, None)] == [0, 1, 1]
+    assert "not compacted" in findings[False][0].what
 
 
 def test_a_partition_alone_is_held_to_the_strictest_rules() -> None:

@@ -50,16 +50,16 @@ def test_a_read_in_front_ends_there_and_one_inside_names_file_positions_and_offs
         assert log.read(0, max_bytes=10_000, max_offset=bound).size == location(end)[1]
 
 
-def test_it_is_told_once(closed: Log, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_is_reported_once(closed: Log, caplog: pytest.LogCaptureFixture) -> None:
     overwrite(closed, 5, 8, GARBAGE)
     log = reopened(closed)
     for _ in range(3):
         readable(log)
         log.segments[0].rebuild()
-    (told,) = caplog.records
-    assert told.levelno == logging.ERROR
-    assert "offsets 10 to 11" in told.getMessage()
-    assert "kwire log check" in told.getMessage()
+    (logged,) = caplog.records
+    assert logged.levelno == logging.ERROR
+    assert "offsets 10 to 11" in logged.getMessage()
+    assert "kwire log check" in logged.getMessage()
 
 
 def test_a_segment_is_checked_once(closed: Log) -> None:
@@ -160,7 +160,7 @@ def test_holes_that_compaction_left_before_the_policy_changed_are_none() -> None
 # -- the end of the log
 
 
-def test_a_log_whose_end_is_corrupt_goes_on_behind_it_in_a_new_segment(closed: Log) -> None:
+def test_a_log_whose_end_is_corrupt_continues_behind_it_in_a_new_segment(closed: Log) -> None:
     overwrite(closed, 49, 8, GARBAGE)
     log = reopened(closed)
     size = log.disk.size(path(80))
@@ -172,7 +172,7 @@ def test_a_log_whose_end_is_corrupt_goes_on_behind_it_in_a_new_segment(closed: L
     assert readable(reopened(log)) == [*all_but(49), 50]
 
 
-def test_a_log_that_lost_its_end_goes_on_at_the_next_offset(closed: Log) -> None:
+def test_a_log_that_lost_its_end_continues_at_the_next_offset(closed: Log) -> None:
     closed.disk.write_bytes(path(80), closed.disk.read_bytes(path(80))[: location(45)[1]])
     log = reopened(closed)
     with pytest.raises(CorruptRangeError, match="without offsets 90 to 99"):
@@ -184,7 +184,7 @@ def test_a_log_that_lost_its_end_goes_on_at_the_next_offset(closed: Log) -> None
     assert readable(log) == [*all_but(*range(45, 50)), 50]
 
 
-def test_a_log_that_lost_its_last_file_goes_on_at_the_next_offset(closed: Log) -> None:
+def test_a_log_that_lost_its_last_file_continues_at_the_next_offset(closed: Log) -> None:
     closed.disk.remove(path(80))
     log = reopened(closed)
     with pytest.raises(CorruptRangeError):

@@ -14,7 +14,7 @@ def cache() -> EpochCache:
 
 
 @pytest.mark.parametrize(
-    ("asked", "answer"),
+    ("epoch", "answer"),
     [
         (5, (5, 50)),  # the latest goes to the log's end
         (2, (2, 30)),
@@ -25,8 +25,8 @@ def cache() -> EpochCache:
         (-1, (-1, -1)),
     ],
 )
-def test_an_epoch_ends_where_the_next_begins(cache: EpochCache, asked: int, answer: tuple[int, int]) -> None:
-    assert cache.end_offset_for(asked, 50) == answer
+def test_an_epoch_ends_where_the_next_begins(cache: EpochCache, epoch: int, answer: tuple[int, int]) -> None:
+    assert cache.end_offset_for(epoch, 50) == answer
 
 
 def test_nothing_is_known_without_entries() -> None:
@@ -38,7 +38,7 @@ def test_an_offset_has_the_epoch_it_was_written_in(cache: EpochCache) -> None:
     assert [cache.epoch_at(offset) for offset in (0, 9, 10, 29, 30, 99)] == [1, 1, 2, 2, 5, 5]
 
 
-def test_an_epoch_goes_on_where_it_is_the_latest(cache: EpochCache) -> None:
+def test_an_epoch_continues_where_it_is_the_latest(cache: EpochCache) -> None:
     cache.assign(5, 40)
     assert cache.entries == [(1, 0), (2, 10), (5, 30)]
     assert not cache.dirty

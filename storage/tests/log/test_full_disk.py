@@ -15,7 +15,7 @@ from testkit.storage.small_disk import ENTRY_BYTES, RESERVE, SmallDisk, create, 
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_an_append_that_finds_no_room_changes_nothing_and_the_next_goes_on_when_there_is_some(code: int) -> None:
+def test_an_append_that_finds_no_room_changes_nothing_and_the_next_succeeds_when_there_is_some(code: int) -> None:
     disk = SmallDisk(20_000, code)
     log = open_log(disk, LogConfig())
     append(log, producer_id=7, sequence=0)
@@ -143,7 +143,7 @@ def test_rolling_by_age_is_put_off() -> None:
 # Reading and deleting
 
 
-def test_reading_goes_on_and_an_index_that_is_missing_is_made_in_memory() -> None:
+def test_reads_succeed_and_an_index_that_is_missing_is_made_in_memory() -> None:
     disk = SmallDisk(100_000)
     log = open_log(disk)
     count = 0

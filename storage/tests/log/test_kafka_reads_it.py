@@ -105,40 +105,40 @@ def files_of(logs: list[Log], suffix: str) -> list[Path]:
 
 def test_every_batch_and_record_is_read(logs: list[Log]) -> None:
     files = files_of(logs, ".log")
-    said = dump(files, "--deep-iteration")
-    batches = [int(base) for base in re.findall(r"^baseOffset: (\d+) ", said, re.MULTILINE)]
+    output = dump(files, "--deep-iteration")
+    batches = [int(base) for base in re.findall(r"^baseOffset: (\d+) ", output, re.MULTILINE)]
     headers = [header for log in logs for _, header, _ in log.segments.headers_from(log.segments.bases[0])]
     assert batches == [header.base_offset for header in headers]
-    assert "isvalid: false" not in said
-    records = re.findall(r"^\| offset: ", said, re.MULTILINE)
+    assert "isvalid: false" not in output
+    records = re.findall(r"^\| offset: ", output, re.MULTILINE)
     assert len(records) == sum(header.records_count for header in headers)
     # The tool takes the first record of any file that does not begin at 0 for one after a gap; only that is forgiven.
-    complaints = re.findall(r"^ *(-?\d+) is followed by (\d+)$", said, re.MULTILINE)
+    complaints = re.findall(r"^ *(-?\d+) is followed by (\d+)$", output, re.MULTILINE)
     starts = [("-1", str(base)) for log in logs for base in log.segments.bases if base]
     assert sorted(complaints) == sorted(starts)
     for word in ("mismatch", "Mismatch", "Exception", "invalid bytes", "Found timestamp"):
-        assert word not in said
+        assert word not in output
 
 
 @pytest.mark.parametrize("option", [(), ("--index-sanity-check",), ("--verify-index-only",)])
 def test_indexes_agree_with_the_records(logs: list[Log], option: tuple[str, ...]) -> None:
     files = [*files_of(logs, ".index"), *files_of(logs, ".timeindex")]
-    said = dump(files, *option)
+    output = dump(files, *option)
     if option == ("--index-sanity-check",):
-        assert said.count("passed sanity check.") + said.count(" is empty.") == len(files)
+        assert output.count("passed sanity check.") + output.count(" is empty.") == len(files)
     else:
         for word in ("mismatch", "Mismatch", "Exception", "out of order", "not found", "don't exist", "Found"):
-            assert word not in said
+            assert word not in output
     if not option:
         entries = sum(len(segment.index) + len(segment.time_index) for log in logs for segment in log.segments)
-        assert len(re.findall(r"^(?:offset|timestamp): ", said, re.MULTILINE)) == entries > 100
+        assert len(re.findall(r"^(?:offset|timestamp): ", output, re.MULTILINE)) == entries > 100
 
 
 def test_aborted_transactions_are_read(logs: list[Log]) -> None:
-    said = dump(files_of(logs, ".txnindex"))
+    output = dump(files_of(logs, ".txnindex"))
     found = re.findall(
         r"^version: 0 producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)$",
-        said,
+        output,
         re.MULTILINE,
     )
     expected = [aborted for log in logs for segment in log.segments for aborted in segment.aborted]
@@ -148,12 +148,12 @@ def test_aborted_transactions_are_read(logs: list[Log]) -> None:
 
 def test_producer_snapshots_are_read(logs: list[Log]) -> None:
     files = files_of(logs, ".snapshot")
-    said = dump(files)
-    assert said.count("Dumping") == len(files)
-    assert "Exception" not in said
+    output = dump(files)
+    assert output.count("Dumping") == len(files)
+    assert "Exception" not in output
     newest = [log.producers.entries[producer_id] for log in logs for producer_id in (1, 2)]
     for entry in newest:
-        assert _as_dumped(entry) in said
+        assert _as_dumped(entry) in output
 
 
 def _as_dumped(entry: ProducerEntry) -> str:
@@ -180,10 +180,10 @@ def test_compacted_logs_are_read(tmp_path: Path) -> None:
     assert any(segment.aborted for segment in log.segments)
     fill(log, 5, seed=20)
     log.close()
-    said = dump(files_of([log], ".log"), "--deep-iteration")
-    assert len(re.findall(r"^\| offset: ", said, re.MULTILINE)) == sum(it.records_count for it, _ in log.batches())
-    said += dump([*files_of([log], ".index"), *files_of([log], ".timeindex")], "--index-sanity-check")
-    said += dump([*files_of([log], ".index"), *files_of([log], ".timeindex")], "--verify-index-only")
-    said += dump(files_of([log], ".txnindex"))
+    output = dump(files_of([log], ".log"), "--deep-iteration")
+    assert len(re.findall(r"^\| offset: ", output, re.MULTILINE)) == sum(it.records_count for it, _ in log.batches())
+    output += dump([*files_of([log], ".index"), *files_of([log], ".timeindex")], "--index-sanity-check")
+    output += dump([*files_of([log], ".index"), *files_of([log], ".timeindex")], "--verify-index-only")
+    output += dump(files_of([log], ".txnindex"))
     for word in ("isvalid: false", "ismatch", "Exception", "invalid bytes", "Found timestamp", "out of order", "don't"):
-        assert word not in said
+        assert word not in output

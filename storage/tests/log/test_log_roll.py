@@ -42,7 +42,7 @@ def test_records_without_timestamps_age_by_the_brokers_clock() -> None:
     assert log.segments.bases == [0, 2]
 
 
-def test_an_idle_segment_rolls_when_asked_and_old_enough() -> None:
+def test_an_idle_segment_rolls_in_maintenance_if_it_is_old_enough() -> None:
     log = open_log(MemoryDisk(), attrs.evolve(BIG, segment_ms=1000))
     assert not log.maybe_roll(10**9)
     append(log, 1, timestamp_ms=5000, now_ms=5000)

@@ -109,8 +109,8 @@ def test_small_pieces_to_be_sent_hold_no_files_where_these_are_short(tmp_path: P
     assert large.read(0, max_bytes=1 << 20, max_offset=1).file is large.active.file
 
 
-def test_readers_are_told_of_the_same_aborted_transactions_where_files_are_short() -> None:
-    told = []
+def test_readers_get_the_same_aborted_transactions_where_files_are_short() -> None:
+    listed = []
     for max_files in (1, 100):
         log = open_log(FaultyDisk(OpenFiles(max_files)), attrs.evolve(CONFIG, segment_bytes=5000))
         for number in range(20):
@@ -119,9 +119,9 @@ def test_readers_are_told_of_the_same_aborted_transactions_where_files_are_short
         log.roll(0)
         append(log, 1)
         pieces = [(at, log.read(at, max_bytes=300, max_offset=log.log_end_offset)) for at in range(0, 60, 3)]
-        told.append([log.aborted_transactions(at, piece) for at, piece in pieces])
-    assert told[0] == told[1]
-    assert 0 < len(told[0][10]) < 10
+        listed.append([log.aborted_transactions(at, piece) for at, piece in pieces])
+    assert listed[0] == listed[1]
+    assert 0 < len(listed[0][10]) < 10
 
 
 def test_a_deleted_segment_holds_no_file(tmp_path: Path) -> None:

@@ -282,7 +282,7 @@ def test_leftovers_are_swept_and_strangers_left_alone() -> None:
     }
 
 
-def test_a_log_that_lost_everything_up_to_its_start_goes_on_there() -> None:
+def test_a_log_that_lost_everything_up_to_its_start_continues_there() -> None:
     log = filled(MemoryDisk())
     log.disk.remove_tree("orders-0")
     log = open_log(log.disk, log.config, clean=False, log_start_offset=12)

@@ -84,7 +84,7 @@ def test_truncating_below_the_start_empties_the_log() -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_log_that_was_emptied_remembers_where_it_goes_on(clean: bool) -> None:
+def test_a_log_that_was_emptied_remembers_where_it_continues(clean: bool) -> None:
     log = filled(MemoryDisk())
     log.truncate_fully_and_start_at(100)
     assert (log.log_start_offset, log.log_end_offset, log.leader_epochs.entries) == (100, 100, [])

@@ -184,7 +184,7 @@ def test_a_full_disk_delays_the_files_and_no_record(suffix: str) -> None:
     assert_shown(log)
 
 
-def test_a_disk_that_fails_is_told_of() -> None:
+def test_a_disk_that_fails_is_reported() -> None:
     disk = MemoryDisk()
     log = open_log(disk, CONFIG)
     append(log, 1)

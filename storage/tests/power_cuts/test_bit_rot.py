@@ -18,7 +18,9 @@ CUTS, SMALL_CUTS = 20, 3
 
 @small_and_full
 @pytest.mark.parametrize("name", [name for name, (_, config) in STORAGE_TRACES.items() if not config.compacts])
-def test_what_rots_is_told_and_costs_nothing_else(name: str, caplog: pytest.LogCaptureFixture, *, full: bool) -> None:
+def test_what_rots_is_reported_and_costs_nothing_else(
+    name: str, caplog: pytest.LogCaptureFixture, *, full: bool
+) -> None:
     caplog.set_level(logging.CRITICAL, "kwire_storage")
     trace = storage_trace(name)
     for state in states(f"{name}@{SEED}", Medium(), journal_of(trace, Medium()), CUTS if full else SMALL_CUTS):

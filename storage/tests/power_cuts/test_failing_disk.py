@@ -53,18 +53,18 @@ def test_a_refused_operation_breaks_no_promise(name: str, *, torn: bool, full: b
     for number in range(0, operations, 1 if full else SMALL_STEP):
         trace = storage_trace(name)
         disk = Refusing(number, refusal(number, torn=torn))
-        # A broker would go on with its other work; here everything ends, and what was begun stays unanswered.
+        # A broker would continue with its other work; here everything ends, and what was begun stays unanswered.
         with suppress(OSError):
             trace.run(disk)
         disk.before_operation = None
         position = len(disk.journal)
-        told = [f"operation {number} failed ({kind}), then {position} changes had been made"]
+        events = [f"operation {number} failed ({kind}), then {position} changes had been made"]
         fates = {"nothing": NOTHING_UNSYNCED, "half": persisted_part(0.5), "everything": EVERYTHING}
         for left, fate in fates.items():
             medium = disk.medium.after_power_cut(fate)
-            state = State(f"{name}/{kind}{number}/{left}", Moment(position, True), medium, told)
+            state = State(f"{name}/{kind}{number}/{left}", Moment(position, True), medium, events)
             examine(trace, state)
             TALLY.add(f"{name}, {kind}")
-        state = State(f"{name}/{kind}{number}/kill", Moment(position, False), disk.medium.copy(), told)
+        state = State(f"{name}/{kind}{number}/kill", Moment(position, False), disk.medium.copy(), events)
         examine(trace, state)
         TALLY.add(f"{name}, {kind}")

@@ -327,7 +327,7 @@ def test_an_acknowledgement_before_the_append_is_caught(monkeypatch: pytest.Monk
         (without(ROLL, "kwire_storage.log.log:Log.truncate_to"), "log:Log.roll makes no use of 'truncate_to'"),
     ],
 )
-def test_a_mistake_that_has_lost_its_place_says_so(change: changes.Change, complaint: str) -> None:
+def test_a_mistake_that_has_lost_its_place_is_reported(change: changes.Change, complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint), at_large(change):
         pass
 

@@ -70,7 +70,7 @@ def test_a_new_epoch_need_not_wait_for_what_found_no_room_in_the_old_one() -> No
     assert refusal(states, sequence=1, epoch=2) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_sequence_begins_anew_after_the_largest() -> None:
+def test_a_sequence_begins_again_after_the_largest() -> None:
     states = ProducerStates()
     sent(states, sequence=MAX_SEQUENCE - 1, count=2, at=0)
     sent(states, sequence=0, at=2)

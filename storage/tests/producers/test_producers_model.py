@@ -166,10 +166,10 @@ class ProducersMachine(RuleBasedStateMachine):
             expected = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         try:
             self.states.check_verified(header, request.verification)
-            said = None
+            actual = None
         except KafkaError as error:
-            said = error.code
-        assert said == expected
+            actual = error.code
+        assert actual == expected
 
     @rule(producer_id=producer_ids, commit=st.booleans(), bump=st.booleans())
     def end(self, producer_id: int, commit: bool, bump: bool) -> None:

@@ -45,7 +45,7 @@ def test_a_batch_without_a_transaction_opens_none() -> None:
     assert not states.holds_transaction(header_of())
 
 
-def test_a_marker_that_comes_while_the_coordinator_is_asked_makes_its_answer_worthless() -> None:
+def test_a_marker_that_comes_before_the_coordinators_answer_makes_it_worthless() -> None:
     states = ProducerStates()
     verification = begin(states)
     assert verified(states, verification) is None

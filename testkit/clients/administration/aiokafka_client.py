@@ -78,8 +78,8 @@ class _Admin:
         return Cluster(found["cluster_id"], found["controller_id"], addresses)
 
     def delete_records(self, topic: str, partition: int, before: int) -> int:
-        asked = TopicPartition(topic, partition)
-        return int(self._call(self._client.delete_records({asked: RecordsToDelete(before)}))[asked])
+        tp = TopicPartition(topic, partition)
+        return int(self._call(self._client.delete_records({tp: RecordsToDelete(before)}))[tp])
 
     def groups(self) -> set[str]:
         return {name for name, *_ in self._call(self._client.list_consumer_groups())}

@@ -101,9 +101,9 @@ class KafkaPythonAdmin:
         return Cluster(found["cluster_id"], found["controller_id"], addresses)
 
     def delete_records(self, topic: str, partition: int, before: int) -> int:
-        asked = TopicPartition(topic, partition)
+        tp = TopicPartition(topic, partition)
         with _refusing():
-            return int(self.client.delete_records({asked: before})[asked]["low_watermark"])
+            return int(self.client.delete_records({tp: before})[tp]["low_watermark"])
 
     def groups(self) -> set[str]:
         if is_second_generation(self.client):
@@ -121,8 +121,8 @@ class KafkaPythonAdmin:
         if is_second_generation(self.client):
             ((_, error),) = self.client.delete_consumer_groups([group])
         else:
-            told = self.client.delete_groups([group])[group]
-            error = errors.NoError if told == "OK" else getattr(errors, told)
+            result = self.client.delete_groups([group])[group]
+            error = errors.NoError if result == "OK" else getattr(errors, result)
         if error is not errors.NoError:
             raise Refused(error.errno)
 

@@ -87,7 +87,7 @@ class _Admin:
         return len(self._client.list_topics(timeout=CALL_TIMEOUT_S).topics[topic].partitions)
 
     def configs(self, topic: str, *names: str) -> dict[str, Config]:
-        # It asks for all of them.
+        # The client always requests all configs.
         resource = ConfigResource(ResourceType.TOPIC, topic)
         found = _result(self._client.describe_configs([resource], **_TIMEOUT)[resource])
         return {name: Config(it.value, it.source) for name, it in found.items() if not names or name in names}
@@ -103,8 +103,8 @@ class _Admin:
         return Cluster(found.cluster_id, found.controller.id, addresses)
 
     def delete_records(self, topic: str, partition: int, before: int) -> int:
-        asked = TopicPartition(topic, partition, before)
-        return int(_result(self._client.delete_records([asked], **_TIMEOUT)[asked]).low_watermark)
+        tp = TopicPartition(topic, partition, before)
+        return int(_result(self._client.delete_records([tp], **_TIMEOUT)[tp]).low_watermark)
 
     def groups(self) -> set[str]:
         return {it.group_id for it in self._groups().valid}
@@ -116,8 +116,8 @@ class _Admin:
         return found
 
     def offsets(self, group: str) -> dict[tuple[str, int], Committed]:
-        asked = ConsumerGroupTopicPartitions(group)
-        found = _result(self._client.list_consumer_group_offsets([asked], **_TIMEOUT)[group])
+        request = ConsumerGroupTopicPartitions(group)
+        found = _result(self._client.list_consumer_group_offsets([request], **_TIMEOUT)[group])
         return {(it.topic, it.partition): Committed(it.offset, it.metadata or "") for it in found.topic_partitions}
 
     def delete_group(self, group: str) -> None:
@@ -153,8 +153,8 @@ class _Admin:
 
     def alter_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         wanted = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
-        asked = ConsumerGroupTopicPartitions(group, wanted)
-        found = _result(self._client.alter_consumer_group_offsets([asked], **_TIMEOUT)[group])
+        request = ConsumerGroupTopicPartitions(group, wanted)
+        found = _result(self._client.alter_consumer_group_offsets([request], **_TIMEOUT)[group])
         for it in found.topic_partitions:
             if it.error is not None:
                 raise Refused(it.error.code(), it.error.str())

@@ -53,7 +53,7 @@ class TopicScenes:
         with self.client.administering(broker.bootstrap) as admin:
             yield admin
 
-    def test_a_created_topic_has_the_partitions_and_configs_asked_for(
+    def test_a_created_topic_has_the_requested_partitions_and_configs(
         self, broker: Broker, admin: Admin, unique: Callable[[str], str]
     ) -> None:
         topic = unique("topic")
@@ -110,7 +110,7 @@ class TopicScenes:
         with refused_with(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             admin.grow(unique("nowhere"), 2)
 
-    def test_an_altered_config_is_told(self, admin: Admin, topic: str) -> None:
+    def test_an_altered_config_is_described(self, admin: Admin, topic: str) -> None:
         assert admin.configs(topic, "retention.ms") == {"retention.ms": Config("604800000", DEFAULT)}
         admin.alter(topic, "retention.ms", "1000000")
         expected = {"retention.ms": Config("1000000", SET_FOR_TOPIC)}

@@ -40,11 +40,11 @@ class _Offsets:
             raise Refused(error.errno) from error
 
     def committed(self, topic: str, partition: int) -> Committed | None:
-        asked = TopicPartition(topic, partition)
-        offset = self.consumer.committed(asked)
+        tp = TopicPartition(topic, partition)
+        offset = self.consumer.committed(tp)
         if offset is None:
             return None
-        found = self.consumer.committed(asked, metadata=True)
+        found = self.consumer.committed(tp, metadata=True)
         assert found.offset == offset
         return Committed(offset, found.metadata)
 

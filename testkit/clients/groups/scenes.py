@@ -102,7 +102,7 @@ class MemberScenes(_Scenes):
             other.kill()
             self.client.settle([survivor], 4, most=4)
 
-    def test_a_group_goes_on_where_it_committed(self, broker: Broker, topic: str, group: str, way: str) -> None:
+    def test_a_group_continues_where_it_committed(self, broker: Broker, topic: str, group: str, way: str) -> None:
         values = numbered(10)
         confluent.fill(broker.bootstrap, topic, values)
         with self.joining(broker, topic, group, way=way) as member:
@@ -172,7 +172,7 @@ class PatternScenes(_Scenes):
 
 
 class ResetScenes(_Scenes):
-    def test_a_group_that_never_committed_starts_as_auto_offset_reset_says(
+    def test_a_group_that_never_committed_starts_according_to_auto_offset_reset(
         self, broker: Broker, topic: str, new_group: Callable[..., str]
     ) -> None:
         confluent.fill(broker.bootstrap, topic, numbered(3))

@@ -67,7 +67,7 @@ class ReaderConfig:
     isolation: str | None = None
     """isolation.level."""
     fetch_bytes: int | None = None
-    """The most that it asks for, of each partition and in all."""
+    """The maximum size of a fetch, for each partition and in all."""
 
 
 class Producer(Protocol):

@@ -28,8 +28,8 @@ import org.apache.kafka.streams.state.HostInfo;
 import org.apache.kafka.streams.state.QueryableStoreTypes;
 
 /**
- * Instances of the word count in one process, which come and go as they are told to. Their local state is apart, as if they were
- * processes of their own.
+ * Instances of the word count in one process, which commands start and stop. Each has a local state of its own, as if it were a
+ * process of its own.
  *
  * A command is a line of words, and so is its answer. Lists in it have commas, lists in lists semicolons, and "-" stands for nothing.
  *
@@ -37,7 +37,7 @@ import org.apache.kafka.streams.state.QueryableStoreTypes;
  *   leave NAME     it leaves its group                            ok
  *   tasks NAME     its active and its standby tasks               ACTIVE STANDBY
  *   restored NAME  records it has restored into active tasks      COUNT
- *   count NAME KEY what its own state says, standby tasks apart   COUNT
+ *   count NAME KEY its own count, standby tasks apart             COUNT
  *   where NAME KEY hosts with the key's task and its standby      ACTIVE STANDBY
  *   hosts NAME     all hosts: active and standby partitions       HOST=ACTIVE/STANDBY,...
  *

@@ -38,7 +38,7 @@ public final class WordCount {
         config.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
         config.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
         config.put(StreamsConfig.consumerPrefix(ConsumerConfig.MAX_POLL_RECORDS_CONFIG), 20);
-        // A killed one's transaction ends soon, should nobody ask for its id; and so do its session and its partitions.
+        // The transaction of a killed instance ends soon even if nobody uses its id again, and so do its session and its partitions.
         config.put(StreamsConfig.producerPrefix("transaction.timeout.ms"), 5_000);
         if (protocol.equals("classic")) {
             config.put(StreamsConfig.consumerPrefix(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG), 2_000);

@@ -284,8 +284,8 @@ class TransactionScenes(OffsetScenes):
                 heir.begin()
                 heir.send(topic, [b"heir"])
                 heir.commit()
-                # Not while that is open: some zombies ask for a new epoch when they are refused, and on Apache Kafka
-                # the question alone fences the heir in the midst of a transaction.
+                # Not while that is open: some zombies request a new epoch when they are refused, and on Apache Kafka
+                # this request alone fences the heir in the midst of a transaction.
                 assert self.seen(broker, topic) == [b"heir"]
                 with pytest.raises(self.client.errors):
                     zombie.send(topic, [b"zombie again"])
@@ -294,7 +294,7 @@ class TransactionScenes(OffsetScenes):
         assert self.seen(broker, topic) == [b"heir"]
         assert self.written(broker, topic) == [b"zombie", b"heir"]
 
-    def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_is_told(
+    def test_a_transaction_that_takes_too_long_is_aborted_and_its_commit_fails(
         self, broker: Broker, topic: str, unique: Callable[[str], str]
     ) -> None:
         name = unique("id")

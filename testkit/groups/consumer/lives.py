@@ -176,7 +176,7 @@ class GroupLives(RuleBasedStateMachine):
                 while client.give_up():
                     client.heartbeat()
             self.driver.advance(20_000)
-        assert set(members) <= set(self.members()), "who is heard from stays"
+        assert set(members) <= set(self.members()), "a member that sends heartbeats stays"
 
     @rule()
     def everybody_heartbeats(self) -> None:

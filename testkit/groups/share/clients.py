@@ -80,7 +80,7 @@ class Client:
         error = ErrorCode(response.error_code)
         if error is ErrorCode.NONE:
             assert response.member_id == self.member_id
-            assert response.assignment is not None or names is None, "who names topics is told what it has"
+            assert response.assignment is not None or names is None, "a member that names topics gets its assignment"
             self.epoch, self.is_in, self.names_topics = response.member_epoch, True, False
             if response.assignment is not None:
                 self.assigned = {

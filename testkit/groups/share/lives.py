@@ -161,7 +161,7 @@ class ShareLives(RuleBasedStateMachine):
             assert response.error_code != ErrorCode.NONE
             assert (self.group is None) if before is None else (group is not None and stored(group) == before)
         else:
-            # The stranger may have been told what the member was to be told.
+            # The stranger may have received the response that was due to the member.
             for client in self.clients.values():
                 client.names_topics |= client.member_id == name
 
@@ -200,7 +200,7 @@ class ShareLives(RuleBasedStateMachine):
             for client in members:
                 client.heartbeat()
             self.driver.advance(20_000)
-        assert set(members) <= set(self.members()), "who is heard from stays"
+        assert set(members) <= set(self.members()), "a member that sends heartbeats stays"
 
     @rule()
     def a_group_of_another_kind_is_no_share_group(self) -> None:
@@ -228,7 +228,7 @@ class ShareLives(RuleBasedStateMachine):
         self.unknown |= made | {tp for tp in failed if (GROUP, tp) in self.keeper.states}
         self.unknown -= made & marked
         if not self.driver.append_error:
-            assert not failed & self._marked(), "the next heartbeat asks for what failed"
+            assert not failed & self._marked(), "the next heartbeat requests the failed initializations again"
 
     def _marked(self) -> set[TopicIdPartition]:
         """The partitions that the group is initializing at the share coordinator."""
@@ -259,7 +259,7 @@ class ShareLives(RuleBasedStateMachine):
             assert waits or {tp for of_group, tp in self.keeper.states if of_group == GROUP} <= self.unknown, (
                 "no state is left behind"
             )
-            # A late answer makes a state that no group knows: as in Kafka, it stays.
+            # A late answer makes a state that is in no group: as in Kafka, it stays.
             self.driver.to_initialize.clear()
             self.keeper.states.clear()
 
@@ -453,7 +453,7 @@ class ShareLives(RuleBasedStateMachine):
                 or any(topic[1] in partitions for partitions in known)
                 or self._is_requested(topic)
                 or topic in self.unknown
-            ), "the group knows of every state"
+            ), "the group has every state in its metadata"
 
     def _is_requested(self, tp: TopicIdPartition) -> bool:
         return any(tp[1] in requested.start_offsets.get(tp[0], {}) for requested in self.driver.to_initialize)

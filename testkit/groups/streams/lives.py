@@ -324,7 +324,7 @@ class StreamsLives(RuleBasedStateMachine):
             GROUP, member_id or name, epoch, active_tasks=tasks, standby_tasks=tasks, warmup_tasks=tasks
         )
         response = heartbeat(self.driver, request).response
-        self.clients[name].reports = True  # What the stranger was told, the member was not.
+        self.clients[name].reports = True  # The member did not get the response that the stranger got.
         if has is None or epoch not in (has.epoch, has.previous_epoch):
             assert response.error_code != ErrorCode.NONE
             assert (self.group is None) if before is None else (group is not None and stored(group) == before)
@@ -381,7 +381,7 @@ class StreamsLives(RuleBasedStateMachine):
         self._forget_shutdown_if_empty()
 
     @rule(name=names, order=st.permutations(sorted(PROCESS_OF)))
-    def a_client_leaves_and_the_others_go_on(self, name: str, order: list[str]) -> None:
+    def a_client_leaves_and_the_others_heartbeat(self, name: str, order: list[str]) -> None:
         self.a_client_leaves(name, ends=False)
         for other in order:
             if other != name:
@@ -426,7 +426,7 @@ class StreamsLives(RuleBasedStateMachine):
                 self._heartbeat(client)
                 self._check_solicitation(client)
             self.driver.advance(20_000)
-        assert set(members) <= set(self.members()), "who is heard from stays"
+        assert set(members) <= set(self.members()), "a member that sends heartbeats stays"
 
     @rule()
     def the_group_is_deleted(self) -> None:
@@ -505,7 +505,7 @@ class StreamsLives(RuleBasedStateMachine):
         clients = [client for client in self.clients.values() if self._may_join(client)]
         self._heartbeats_for_long(clients)
         if self.endpoints_may_be_old:
-            # As in Apache Kafka, another coordinator begins to count anew, and may come to the same number.
+            # As in Apache Kafka, another coordinator counts from the start again, and may come to the same number.
             for client in clients:
                 client.endpoints_epoch = NO_ENDPOINTS
             self.endpoints_may_be_old = False
@@ -565,7 +565,7 @@ class StreamsLives(RuleBasedStateMachine):
         standby = Counter(task for client in members for task in client.standby)
         assert standby == (dict.fromkeys((("1", it) for it in tasks), standbys) if standbys else {})
         self._check_endpoints(group, members)
-        assert self.described or self.is_refused or self.solicit_after_ms, "somebody was asked"
+        assert self.described or self.is_refused or self.solicit_after_ms, "the topology was requested from a member"
 
     def _check_endpoints(self, group: StreamsGroup, members: list[Client]) -> None:
         for other in members:
@@ -597,7 +597,7 @@ class StreamsLives(RuleBasedStateMachine):
         for client in self.members():
             current = group.assignment_of(client.member_id)
             assert client.active <= active_of(current), "nobody runs what it was not given"
-            # Its role may have changed, and the answer that told it was lost.
+            # Its role may have changed, and the answer with the new role was lost.
             assert client.standby | client.warmup <= active_of(current) | standby_of(current)
         if not self.have_moved:
             assigned_in = [

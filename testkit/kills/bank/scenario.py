@@ -34,7 +34,7 @@ between them.
 TIMEOUT_MS = 3_000
 ENDS_WITHIN_S = TIMEOUT_MS / 1000 + 5.0
 """The maximum time for an open transaction to end if only the broker ends it, on a busy machine."""
-GOES_ON_WITHIN_S = 60.0
+PROGRESS_WITHIN_S = 60.0
 """The maximum time for tellers to continue after a kill: an heir may be needed, a Java process start, librdkafka give
 up.
 """
@@ -170,16 +170,16 @@ class Day:
         topics.create(bootstrap, self.accounts, partitions=PARTITIONS, config=FLUSHED if self.lap.number % 2 else {})
         try:
             with auditing(bootstrap, self.accounts, PARTITIONS, self.books) as self._auditor:
-                self._go_on(by_all=self.lap.chance.random() < 0.5)
+                self._book_more(by_all=self.lap.chance.random() < 0.5)
                 for way in self.lap.kills(self.lap.each_equally(tuple(self.bank.ways))):
                     self.bank.ways[way](self)
-                    self._go_on(by_all=self.lap.chance.random() < 0.5)
+                    self._book_more(by_all=self.lap.chance.random() < 0.5)
                     account.orders = before + self.books.done
-                self._go_on(by_all=True)
+                self._book_more(by_all=True)
                 # With orders: one that was frozen before it had an epoch fences its heir, and is fenced by the next.
                 while self.tellers.zombies:
-                    self._go_on(by_all=True)
-                self._go_on(by_all=False)
+                    self._book_more(by_all=True)
+                self._book_more(by_all=False)
                 self._come_to_rest()
                 self._finish()
         finally:
@@ -194,7 +194,7 @@ class Day:
 
     # -- work
 
-    def _go_on(self, *, by_all: bool) -> None:
+    def _book_more(self, *, by_all: bool) -> None:
         """Writes orders, and waits until some more are booked or, `by_all`, some by each teller."""
         count = self.lap.chance.randrange(*self.bank.orders_at_once)
         self._write_orders(count)
@@ -202,13 +202,13 @@ class Day:
         before, done = self.books.booked.copy(), self.books.done
         more = self.lap.chance.randrange(1, min(count // 2, 40))  # the others are at work when the next kill comes
 
-        def went_on() -> bool:
+        def are_booked() -> bool:
             booked = self.books.booked
             return self.books.done >= done + more and (
                 not by_all or all(booked[partition] > before[partition] for partition in range(ORDER_PARTITIONS))
             )
 
-        self._until(went_on, f"{more} more orders are booked{' by all tellers' if by_all else ''}")
+        self._until(are_booked, f"{more} more orders are booked{' by all tellers' if by_all else ''}")
 
     def _write_orders(self, count: int) -> None:
         """Before the next kill, so that each is there, once, and in its place."""
@@ -229,7 +229,7 @@ class Day:
         self.books.begin_waits_anew(time.monotonic())
 
     def _until(
-        self, so: Callable[[], bool], what: str, *, with_tellers: bool = True, within_s: float = GOES_ON_WITHIN_S
+        self, so: Callable[[], bool], what: str, *, with_tellers: bool = True, within_s: float = PROGRESS_WITHIN_S
     ) -> None:
         """Waits, and meanwhile reads the bookings and, if `with_tellers`, restarts tellers that have ended."""
 
@@ -239,7 +239,7 @@ class Day:
                 self.tellers.maintain()
             self._auditor.read()
             self.books.check_waits(time.monotonic(), self.bank.ends_within_s)
-            self.tellers.check_zombies(GOES_ON_WITHIN_S)
+            self.tellers.check_zombies(PROGRESS_WITHIN_S)
             self.lap.complaints.check()
             return so()
 
@@ -355,7 +355,7 @@ class Day:
         bootstrap = self.broker.bootstrap
         accounts = [(self.accounts, number) for number in range(PARTITIONS)]
         tellers = self.tellers.log_file
-        said = tellers.read_text(errors="replace") if tellers.exists() else ""
+        printed = tellers.read_text(errors="replace") if tellers.exists() else ""
         try:
             stable = [end_offset(bootstrap, spot, committed=True) for spot in accounts]
             ends = [end_offset(bootstrap, spot, committed=False) for spot in accounts]
@@ -367,7 +367,7 @@ class Day:
         except (AssertionError, OSError, ConnectionClosed) as problem:
             lines = [f"the broker does not tell: {problem!r}"]
         log = self.broker.log_file.read_text(errors="replace")
-        return "\n".join(["", *lines, "The tellers said:", said[-2000:], "The broker said:", log[-4000:]])
+        return "\n".join(["", *lines, "The tellers said:", printed[-2000:], "The broker said:", log[-4000:]])
 
 
 WAYS: dict[str, Callable[[Day], None]] = {

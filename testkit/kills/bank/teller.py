@@ -149,7 +149,7 @@ class Teller:
 
 
 def main() -> None:
-    faulthandler.register(signal.SIGALRM, chain=True)  # tells where it was, and then ends as by any alarm
+    faulthandler.register(signal.SIGALRM, chain=True)  # prints the stack, and then ends as by any alarm
     post = Post(**json.loads(sys.argv[1]))
     config = {"group.id": post.group, "isolation.level": "read_committed", "fetch.wait.max.ms": 50, **RECONNECT}
     try:

@@ -20,8 +20,8 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * An idempotent producer, a transactional one and a member of a group, each in a thread, with Kafka's defaults. What they are told is
- * printed, an event a line; load.py notes it.
+ * An idempotent producer, a transactional one and a member of a group, each in a thread, with Kafka's defaults. The results of their
+ * calls are printed, an event a line; load.py notes them.
  *
  * Arguments: the brokers, the topics of the two producers, the group and the topics it reads, how many partitions each topic has, how
  * many records the first producer writes before it pauses and for how many ms, one in how many transactions is aborted on purpose.
@@ -58,7 +58,7 @@ public final class Clients {
         clients.isWriting = false;
         writing.join();
         transactions.join();
-        say("wrote-all");
+        report("wrote-all");
         commands.readLine();
         clients.isReading = false;
         reading.join();
@@ -67,7 +67,7 @@ public final class Clients {
     private static Thread started(Runnable work) {
         Thread thread = new Thread(work);
         thread.setUncaughtExceptionHandler((it, error) -> {
-            say("ended " + error);
+            report("ended " + error);
             OUT.flush();
             Runtime.getRuntime().halt(1);
         });
@@ -75,7 +75,7 @@ public final class Clients {
         return thread;
     }
 
-    private static void say(String event) {
+    private static void report(String event) {
         OUT.println(event);
     }
 
@@ -106,9 +106,9 @@ public final class Clients {
                     long sentMs = nowMs();
                     producer.send(new ProducerRecord<>(topic, (int) (number % partitions), null, value), (about, error) -> {
                         if (error == null) {
-                            say("acknowledged " + about.partition() + " " + about.offset() + " " + value + " " + (nowMs() - sentMs));
+                            report("acknowledged " + about.partition() + " " + about.offset() + " " + value + " " + (nowMs() - sentMs));
                         } else {
-                            say("refused " + error);
+                            report("refused " + error);
                         }
                     });
                 }
@@ -122,12 +122,12 @@ public final class Clients {
             try {
                 writeTransaction(producer, topic, number);
             } catch (KafkaException | IllegalStateException error) {
-                say("failed " + error + (error.getCause() == null ? "" : ", caused by " + error.getCause()));
+                report("failed " + error + (error.getCause() == null ? "" : ", caused by " + error.getCause()));
                 try {
                     retried(producer::abortTransaction);
-                    say("aborted " + number);
+                    report("aborted " + number);
                 } catch (KafkaException | IllegalStateException fatal) {
-                    say("unknown " + number);
+                    report("unknown " + number);
                     producer.close(Duration.ZERO);
                     producer = transactionalProducer(topic);
                 }
@@ -151,10 +151,10 @@ public final class Clients {
         if (number % abortsOneIn == abortsOneIn - 1) {
             producer.flush(); // otherwise there would be nothing to abort
             retried(producer::abortTransaction);
-            say("aborted " + number);
+            report("aborted " + number);
         } else {
             retried(producer::commitTransaction);
-            say("committed " + number + " " + (nowMs() - beganMs));
+            report("committed " + number + " " + (nowMs() - beganMs));
         }
     }
 
@@ -165,7 +165,7 @@ public final class Clients {
                 call.run();
                 return;
             } catch (TimeoutException error) {
-                say("failed " + error);
+                report("failed " + error);
             }
         }
     }
@@ -186,7 +186,7 @@ public final class Clients {
                     String offsets = records.records(spot).stream()
                         .map(record -> Long.toString(record.offset()))
                         .collect(Collectors.joining(","));
-                    say("delivered " + spot.topic() + " " + spot.partition() + " " + offsets);
+                    report("delivered " + spot.topic() + " " + spot.partition() + " " + offsets);
                 }
                 if (nowMs() > commitMs) {
                     commit(consumer);
@@ -206,6 +206,6 @@ public final class Clients {
         } catch (RetriableException | org.apache.kafka.clients.consumer.CommitFailedException error) {
             return; // not acknowledged, since the group is being rebalanced, or its coordinator is away for long
         }
-        offsets.forEach((spot, it) -> say("group-committed " + spot.topic() + " " + spot.partition() + " " + it.offset()));
+        offsets.forEach((spot, it) -> report("group-committed " + spot.topic() + " " + spot.partition() + " " + it.offset()));
     }
 }

@@ -148,7 +148,7 @@ class Load:
     def check_commits(self) -> None:
         """Checks that acknowledged commits are there. Bookmarks are looked up once."""
         acknowledged, bookmarks = self.group.known(), dict(self.bookmarks)
-        # Not by librdkafka 2.16: asked again once a coordinator has moved, its admin client spins, or crashes.
+        # Not by librdkafka 2.16: if a coordinator has moved, its admin client spins or crashes in the next such call.
         with Cluster(self.bootstrap_servers, timeout_s=60) as cluster:
             found = fetch_offsets(cluster, GROUP, require_stable=True)
             for group, offset in bookmarks.items():

@@ -23,7 +23,7 @@ from testkit.kills.complaints import Complaints
 from testkit.kills.harness import Lap, Scenario
 from testkit.kills.judging import check_logs
 
-GOES_ON_WITHIN_S: Final = 120.0
+PROGRESS_WITHIN_S: Final = 120.0
 """The maximum time for a client to continue after a fault, on a busy machine."""
 
 
@@ -98,7 +98,7 @@ class Faults(Scenario[Account]):
         try:
             with ClusterOfProcesses(here, form_of(self.form, here), mistake=self.mistake) as cluster:
                 with Load(cluster.bootstrap_servers, pause_s=self.pause_s) as load:
-                    self._until_clients_go_on(cluster, load)
+                    self._until_clients_progress(cluster, load)
                     plan = faults(lap.chance, self.kinds, longest_s=self.longest_s)
                     for self._fault in lap.kills(plan, way=attrgetter("kind")):
                         self._suffer(cluster, load, self._fault)
@@ -123,22 +123,22 @@ class Faults(Scenario[Account]):
         load.take_longest_wait_s()
         self.kinds[fault.kind](cluster, fault)
         cluster.wait_until_whole()
-        self._until_clients_go_on(cluster, load)
+        self._until_clients_progress(cluster, load)
         load.check_commits()
         if fault.kind == ROLLING and (new := load.errors()[len(errors) :]):
             raise AssertionError(f"errors reached clients in a rolling restart: {new}")
         longest_s = self.account.longest_wait_s
         longest_s[fault.kind] = max(longest_s.get(fault.kind, 0.0), load.take_longest_wait_s())
 
-    def _until_clients_go_on(self, cluster: ClusterOfProcesses, load: Load) -> None:
+    def _until_clients_progress(self, cluster: ClusterOfProcesses, load: Load) -> None:
         before = load.counts()
 
-        def go_on() -> bool:
+        def all_progressed() -> bool:
             return all(count > before[client] for client, count in load.counts().items())
 
         began_s = time.monotonic()
         try:
-            cluster.until(go_on, "all clients go on", within_s=GOES_ON_WITHIN_S)
+            cluster.until(all_progressed, "all clients go on", within_s=PROGRESS_WITHIN_S)
         except AssertionError as problem:
             stuck = [client for client, count in load.counts().items() if count <= before[client]]
             waited_s = time.monotonic() - began_s

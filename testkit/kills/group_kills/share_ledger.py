@@ -47,12 +47,12 @@ class ShareLedger:
     most_deliveries: int = 0
     accepted: _Ends = attrs.field(factory=lambda: defaultdict(list))
     rejected: _Ends = attrs.field(factory=lambda: defaultdict(list))
-    _said_to_accept: set[Spot] = attrs.field(factory=set)
-    _said_to_reject: _Ends = attrs.field(factory=lambda: defaultdict(list))
+    _announced_accepts: set[Spot] = attrs.field(factory=set)
+    _announced_rejects: _Ends = attrs.field(factory=lambda: defaultdict(list))
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
     def note(self, what: str, partition: int, *words: Sequence[int]) -> None:
-        """A line of share_reader.py."""
+        """Notes a line of share_reader.py."""
         with self._lock:
             for offset, count, kind in words:
                 self._note((partition, offset), count, kind, is_confirmed=what == "said")
@@ -64,17 +64,17 @@ class ShareLedger:
         if kind == ACCEPT:
             if is_confirmed:
                 self.accepted[spot].append(count)
-            self._said_to_accept.add(spot)
+            self._announced_accepts.add(spot)
         elif kind == REJECT:
-            (self.rejected if is_confirmed else self._said_to_reject)[spot].append(count)
+            (self.rejected if is_confirmed else self._announced_rejects)[spot].append(count)
 
     def open(self, ends: Mapping[int, int], letters: Iterable[Letter]) -> list[Spot]:
         """The records before these ends of the partitions that have no end yet."""
         ended = {it.spot for it in letters}
         with self._lock:
-            ended |= self.accepted.keys() | self._said_to_accept
+            ended |= self.accepted.keys() | self._announced_accepts
             if not self.has_letters:
-                ended |= self.rejected.keys() | self._said_to_reject.keys()
+                ended |= self.rejected.keys() | self._announced_rejects.keys()
             return [
                 spot
                 for partition, end in ends.items()
@@ -103,7 +103,7 @@ class ShareLedger:
                     f"and has {len(of_spot.get(spot, []))} dead letters"
                 )
             if self.has_letters and ended_badly and (rejected or ended_badly[0] != DELIVERY_LIMIT):
-                expected = rejected or self._said_to_reject.get(spot, [])
+                expected = rejected or self._announced_rejects.get(spot, [])
                 if ended_badly[0] not in expected:
                     yield f"{spot} was rejected in the deliveries {expected}, and its dead letter says {ended_badly[0]}"
 

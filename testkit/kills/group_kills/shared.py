@@ -57,7 +57,7 @@ class Shared:
         # The coordinator does not wait for the last letters.
         eventually(lambda: not self.ledger.without_letters(self.letters()), "every rejection has a letter", pause_s=0.2)
         letters = self.letters()
-        # A member's last line may come a moment after the coordinator knows what it says.
+        # A member's last line may come a moment after the coordinator has its acknowledgements.
         with suppress(AssertionError):
             eventually(lambda: not self.ledger.open(ends, letters), "the last lines", within_s=5)
         self.check(letters)

@@ -26,7 +26,7 @@ from testkit.servers.brokers import RestartableBroker
 PARTITIONS = 3
 WORDS = ("one", "two", "three", "four", "five", "six", "seven")
 # After a kill Streams waits for its former self's session and transactions, and reads its counts back.
-GOES_ON_WITHIN_S = 60.0
+PROGRESS_WITHIN_S = 60.0
 _PAUSE_S, _FLUSH_WITHIN_S = 0.01, 60.0
 
 
@@ -107,7 +107,7 @@ class Counting(Scenario[Account]):
         writer = Writer(broker.bootstrap, self.source, random.Random(lap.seed))
         with program.running():
             with writer.writing():
-                self._go_on()
+                self._wait_for_commits()
                 for _ in lap.kills(lap.each_equally(["Streams and broker"])):
                     threading.Event().wait(lap.chance.random() * 0.3)  # the moment of a kill is what is tried here
                     for kill in lap.chance.sample([program.kill, broker.kill], 2):
@@ -115,15 +115,15 @@ class Counting(Scenario[Account]):
                     broker.start()
                     program.start()
                     account.words = writer.written.total()
-                    self._go_on()
-            # A record for each word: the last of them tells that it is through, and one more would be one too many.
+                    self._wait_for_commits()
+            # There is a record for each word: with the last one Streams is through, and one more would be one too many.
             account.words = writer.written.total()
-            eventually(lambda: len(self._seen()) >= account.words, "all is counted", within_s=GOES_ON_WITHIN_S)
+            eventually(lambda: len(self._seen()) >= account.words, "all is counted", within_s=PROGRESS_WITHIN_S)
         judge(self._seen(), writer.written)
 
-    def _go_on(self) -> None:
+    def _wait_for_commits(self) -> None:
         before = self._counted()
-        eventually(lambda: self._counted() > before + 100, "Streams commits counts", within_s=GOES_ON_WITHIN_S)
+        eventually(lambda: self._counted() > before + 100, "Streams commits counts", within_s=PROGRESS_WITHIN_S)
 
     def _counted(self) -> int:
         bootstrap = self.broker.bootstrap

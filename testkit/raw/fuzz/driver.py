@@ -79,7 +79,7 @@ class Fuzzer:
         client = self._client
         key, version = int.from_bytes(attack.data[4:6], "big"), int.from_bytes(attack.data[6:8], "big")
         if not attack.is_whole:
-            # Nothing more will come, so the broker must let go, whatever it was told to expect.
+            # Nothing more will come, so the broker must let go, whatever size the frame has announced.
             client.send(attack.data)
             client.end()
             while True:
@@ -104,7 +104,7 @@ class Fuzzer:
         try:
             return client.read_frame()
         except TimeoutError:
-            # It reads what has arrived before it hears of a new connection, and answers in that order.
+            # It reads what has arrived before it accepts a new connection, and answers in that order.
             with RawClient(self._address, timeout_s=PATIENCE_S) as other:
                 other.call(ApiVersionsRequest(), 0)
             return client.read_frame()

@@ -46,7 +46,7 @@ NOT_REFUSED: Final = {
 """APIs for everybody."""
 
 NOTHING_SAYS_SO: Final = {
-    "describe_log_dirs": (1, 2),  # Kafka leaves the error out where there is no field; no folder is told
+    "describe_log_dirs": (1, 2),  # Kafka leaves the error out where there is no field; no folder is listed
     "list_groups": range(6),
     "list_transactions": range(3),
 }

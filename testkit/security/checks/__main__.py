@@ -82,11 +82,11 @@ def main(texts: tuple[str, ...], *, only_list: bool, jobs: int, verbose: bool) -
         running = {pool.submit(tested_without, room, check): check for room, check in chosen}
         for done in as_completed(running):
             outcome, printed = done.result()
-            said = complaint(running[done], outcome)
+            problem = complaint(running[done], outcome)
             progress.advance(task)
-            if said is not None:
+            if problem is not None:
                 complaints += 1
-                console.print(f"{running[done].name}\n    {said}", markup=False, highlight=False)
+                console.print(f"{running[done].name}\n    {problem}", markup=False, highlight=False)
                 if verbose:
                     console.print(printed, markup=False, highlight=False)
     took_s = time.monotonic() - began_s

@@ -239,7 +239,7 @@ class ShareStateMachine(RuleBasedStateMachine):
     def another_coordinator_takes_over(self) -> None:
         self.driver.restart()
         for key, entry in self.driver.shard._entries.items():
-            # What only deleted records knew is forgotten, as in Kafka.
+            # What was in deleted records only is forgotten, as in Kafka.
             expected = self.expected[key]
             assert entry.leader_epoch <= expected.highest_leader_epoch
             assert entry.state_epoch <= expected.highest_state_epoch
@@ -292,7 +292,7 @@ class ShareStateMachine(RuleBasedStateMachine):
             )
 
     @invariant()
-    def a_replay_says_the_same(self) -> None:
+    def a_replay_yields_the_same_states(self) -> None:
         if not hasattr(self, "driver"):
             return
         replayed, live = self.driver.replayed()._entries, self.driver.shard._entries

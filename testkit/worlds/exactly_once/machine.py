@@ -80,7 +80,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
         self.number += count
         return tuple((key, b"%d" % (self.number - count + at)) for at in range(count))
 
-    def may_go_on(self, client: Client) -> bool:
+    def may_continue(self, client: Client) -> bool:
         name = client.transactional_id
         return self.world.may_begin(name, client.identity) and not self.world.is_overdue(name)
 
@@ -106,7 +106,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
         return Client(transactional_id, identity, version)
 
     @rule(client=producers)
-    def a_producer_asks_for_the_next_epoch(self, client: Client) -> None:
+    def a_producer_requests_the_next_epoch(self, client: Client) -> None:
         """Requests the next epoch (KIP-360). A producer that got that epoch before gets it again."""
         name = client.transactional_id
         was_open, before = name in self.world.work, self.world.current.get(name)
@@ -146,7 +146,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
     def partitions_are_added(self, client: Client, added: set[TopicPartition]) -> None:
         if client.version >= TV2:
             return
-        must = self.may_go_on(client) and self.world.is_healthy(STATE)
+        must = self.may_continue(client) and self.world.is_healthy(STATE)
         error = clients.add_partitions(self.world.scene, client.transactional_id, client.identity, sorted(added))
         assert error is ErrorCode.NONE or not must, error.name
         if error is ErrorCode.NONE:
@@ -174,7 +174,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
     def produce(self, client: Client, batches: list[Batch], *, are_new: bool) -> None:
         name = client.transactional_id
         may = self.world.may_begin(client.transactional_id, client.identity) and client.identity == batches[0].identity
-        may_go_on = may and not self.world.is_overdue(name)
+        may_continue = may and not self.world.is_overdue(name)
         if not are_new:
             self.sent_again.update((batch.identity, batch.tp) for batch in batches)
         answers = clients.produce(self.world.scene, batches, name, client.version)
@@ -187,9 +187,9 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
             known = self.acknowledged.get((batch.tp, batch.identity, batch.sequence))
             if error is not ErrorCode.NONE:
                 is_in = client.version >= TV2 or (work is not None and batch.tp in work.added)
-                must = may_go_on and is_in and self.world.is_healthy(STATE, batch.tp) and not log.has_lost
-                # A batch sent again that asks the coordinator, since its transaction is over there, is remembered as
-                # the first of what follows (as in Kafka).
+                must = may_continue and is_in and self.world.is_healthy(STATE, batch.tp) and not log.has_lost
+                # A batch sent again for which the coordinator is consulted, since its transaction is over there, is
+                # remembered as the first of what follows (as in Kafka).
                 if error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                     must = must and (batch.identity, batch.tp) not in self.sent_again
                 assert not must or not are_new, f"{batch} is refused: {error.name}"
@@ -210,7 +210,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
     @rule(client=producers, group=groups, of=partitions)
     def offsets_are_sent_to_a_transaction(self, client: Client, group: str, of: TopicPartition) -> None:
         name = client.transactional_id
-        must = self.may_go_on(client) and self.world.is_healthy(STATE, OFFSETS)
+        must = self.may_continue(client) and self.world.is_healthy(STATE, OFFSETS)
         if client.version < TV2:
             error = clients.add_offsets(self.world.scene, name, client.identity, group)
             assert error is ErrorCode.NONE or not must, error.name
@@ -239,7 +239,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
             client.before = before
 
     @rule(client=producers, committed=st.booleans())
-    def an_end_is_asked_for_again(self, client: Client, committed: bool) -> None:
+    def an_end_is_requested_again(self, client: Client, committed: bool) -> None:
         if client.before != NOBODY:
             self.end(client, client.before, committed=committed)
 
@@ -258,7 +258,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
             return False
         if is_current:
             if name not in self.world.work:
-                # A retry of the classic kind, or an end of nothing, which only version 2 knows.
+                # A retry of the classic kind, or an end of nothing, which only version 2 has.
                 assert self.world.last_outcome.get(name) == committed or (client.version >= TV2 and not committed)
             self.world.decide(name, committed=committed)
         else:
@@ -384,7 +384,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
         log.check_committed(fetch(self.world.scene, tp, offset, committed=True, max_bytes=max_bytes), offset)
 
     @invariant()
-    def all_is_as_it_was_told(self) -> None:
+    def all_is_as_it_was_acknowledged(self) -> None:
         self.world.check()
 
     def teardown(self) -> None:

@@ -174,7 +174,9 @@ class Log:
     def check_committed(self, fetched: Fetched, offset: int) -> None:
         """Checks one response to a read_committed fetch from `offset`."""
         end = fetched.end
-        assert (end is None) == (offset >= fetched.last_stable_offset), f"{self.tp}: at {offset} it does not go on"
+        assert (end is None) == (offset >= fetched.last_stable_offset), (
+            f"{self.tp}: the response from {offset} ends at {end}"
+        )
         if end is None:
             assert not fetched.aborted
             return
@@ -182,7 +184,7 @@ class Log:
         for aborted in fetched.aborted:
             assert any(
                 self._may_be_listed(piece, offset, aborted.producer_id, aborted.first_offset) for piece in self.pieces
-            ), f"{self.tp}: at {offset} {aborted} is told, which is none"
+            ), f"{self.tp}: at {offset} {aborted} is listed, which is none"
         seen = [(it.offset, bytes(it.key or b""), bytes(it.value or b"")) for it in visible(fetched, offset)]
         wanted = [it for it in self.committed(fetched.last_stable_offset) if offset <= it[0] < end]
         if self.is_cleaned:

@@ -67,7 +67,7 @@ class Scene(BrokerDriver):
         return self.broker.partitions.find(*tp)
 
     def append(self, tp: TopicPartition, batch: memoryview) -> int:
-        """Without asking any coordinator; the base offset."""
+        """Appends without any coordinator. Returns the base offset."""
         result = self.partition(tp).append(batch, read_header(batch), acks=-1, now_ms=self.now_ms)
         self.flush()
         return result.base_offset

@@ -294,7 +294,7 @@ class NextBrokerLife(BrokerTrace):
     """A life that restarts, and continues in every topic."""
 
     def __init__(self, before: BrokerTrace, moment: Moment) -> None:
-        super().__init__(f"{before.name}, a life later", lambda _: self._go_on())
+        super().__init__(f"{before.name}, a life later", lambda _: self._continue())
         self.times = [(0, before._time_ms(moment.position))]
         self.ids = 20_000
         self.salt = before.salt + 100
@@ -318,7 +318,7 @@ class NextBrokerLife(BrokerTrace):
             event.answered = self._now
             self._history(key).events.insert(0, event)
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         names = [name for name in self.broker.partitions.by_name if not is_internal(name)]
         for name in names:
             self.produce(name, 2, 1, producer_id=50)

@@ -95,7 +95,7 @@ def check_derived(log: Log, timeline: list[Batch], found: list[Batch], cleaned_e
     check_epochs(log, headers)
     aborted = check_producers(log, timeline, headers)
     listed = [entry for segment in log.segments for entry in segment.aborted]
-    assert len(set(listed)) == len(listed), f"aborted transactions are told twice: {listed}"
+    assert len(set(listed)) == len(listed), f"aborted transactions are listed twice: {listed}"
     expected = [entry for entry in aborted if entry.last_offset >= log.log_start_offset]
     if cleaned_end:
         compacted.check_aborted(
@@ -162,7 +162,7 @@ def check_producers(log: Log, timeline: list[Batch], headers: list[BatchHeader])
             continue
         mine = found.entries[producer_id]
         summary, wanted = _summary(mine), _summary(entry)
-        assert summary == wanted, f"producer {producer_id}: {summary}, the log says {wanted}"
+        assert summary == wanted, f"producer {producer_id}: {summary}, but {wanted} from the log"
     assert found.first_undecided_offset == expected.first_undecided_offset, "open transactions"
     return aborted
 

@@ -46,7 +46,7 @@ def check_cleaned(log: Log, found: list[Batch]) -> None:
         if not read_header(batch.data).is_control
         if row[0] < log.cleaned_offset
     ]
-    assert len(set(keys)) == len(keys), f"below {log.cleaned_offset}, which is said to be clean, are the keys {keys}"
+    assert len(set(keys)) == len(keys), f"below {log.cleaned_offset}, up to which the log is clean, are the keys {keys}"
 
 
 def check_aborted(listed: list[AbortedTxn], aborted: list[AbortedTxn], found: list[Batch], cleaned_end: int) -> None:

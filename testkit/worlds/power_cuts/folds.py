@@ -90,7 +90,7 @@ def check_offsets(broker: Broker) -> None:
         answered = {key: offset for key, (offset, _) in _answers(broker, group_id, stable=False).items() if offset >= 0}
         assert answered == expected, f"group {group_id}"
         held = {key for key, (_, error) in _answers(broker, group_id, stable=True).items() if error}
-        # As in Kafka, whoever asks for all offsets is not told of those that were never committed.
+        # As in Kafka, a response with all offsets does not contain those that were never committed.
         assert held == unstable & expected.keys(), f"group {group_id}: pending offsets"
 
 

@@ -176,7 +176,7 @@ class Promises:
             offsets.add(it.offset)
         for (group_id, tp), offsets in possible.items():
             offset = answers(group_id, tp)
-            assert offset in offsets, f"group {group_id} is told {offset} for {tp}, not one of {offsets}"
+            assert offset in offsets, f"group {group_id} gets {offset} for {tp}, not one of {offsets}"
 
     def settle(self, given: Given, now: float) -> None:
         """Notes that everything that may have been decided is decided by now."""

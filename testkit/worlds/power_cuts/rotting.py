@@ -108,7 +108,7 @@ def _check(trace: StorageTrace, state: State, disk: FaultyDisk, rotten: Rot) -> 
     if rotten.path in _CHECKPOINTS:
         with pytest.raises(CorruptLogError, match=rotten.path):
             open_folder(disk, trace.config)
-        # What `kwire log repair` does when it is asked to; of what the file said the logs know all but their start.
+        # `kwire log repair` does the same; the logs have all of the file's content but their start.
         disk = disk.kill()
         disk.remove(rotten.path)
     folder = open_folder(disk, trace.config)
@@ -120,7 +120,7 @@ def _check(trace: StorageTrace, state: State, disk: FaultyDisk, rotten: Rot) -> 
         _check_log(log, known, rotten if is_here else None)
     for key, history in trace.histories.items():
         assert key in folder.logs or not history.at(state.moment.position).must_exist(lost_power=True), f"{key} is gone"
-    _go_on(folder.logs)
+    _roll_and_flush(folder.logs)
     folder.close()
 
 
@@ -129,7 +129,7 @@ def _check_log(log: Log, known: Known, rotten: Rot | None) -> None:
     assert known.lowest_start <= log.log_start_offset <= known.highest_start, f"it starts at {log.log_start_offset}"
     least = known.durable_end
     if batch is not None and rotten is not None and not rotten.is_flushed:
-        # Nobody can tell it from what a power cut tore.
+        # It looks the same as a batch that a power cut tore.
         least = min(least, batch.base)
     assert log.log_end_offset >= least, (
         f"the log ends at {log.log_end_offset}, and everything below {least} was flushed"
@@ -140,7 +140,7 @@ def _check_log(log: Log, known: Known, rotten: Rot | None) -> None:
         headers = [read_header(it.data) for it in found]
         check_epochs(log, headers)
         if rotten is not None and rotten.path.endswith(names.SNAPSHOT):
-            # What it knew of producers whose batches are gone, nobody knows now.
+            # What the snapshot had of producers whose batches are gone is lost.
             for header in headers:
                 if header.producer_id >= 0 and not header.is_control:
                     assert log.producers.entries[header.producer_id].last_sequence >= header.last_sequence
@@ -188,7 +188,7 @@ def _served(log: Log, rotten: Batch | None) -> Iterator[Batch]:
         offset = header.next_offset
 
 
-def _go_on(logs: dict[Key, Log]) -> None:
+def _roll_and_flush(logs: dict[Key, Log]) -> None:
     for log in logs.values():
         log.roll(0)
         log.flush()

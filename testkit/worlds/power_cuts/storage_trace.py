@@ -131,7 +131,7 @@ class StorageTrace:
         try:
             log.append(memoryview(buffer), header, leader_epoch=self.leader_epoch, now_ms=0)
         finally:
-            # One that is refused may be there whole all the same.
+            # A refused batch may still be there as a whole.
             sent.batch = sent.batch._replace(data=bytes(buffer))
         sent.answered = self._now
 
@@ -145,7 +145,7 @@ class StorageTrace:
             log.flush()
 
     def checkpoint(self) -> None:
-        # As in Kafka, a start that the first segment's name tells is not in the checkpoint.
+        # As in Kafka, a start that is the first segment's name is not in the checkpoint.
         stored = {
             key: StartStored(self._now, log.log_start_offset)
             for key, log in self.folder.logs.items()
@@ -278,7 +278,7 @@ class NextLife(StorageTrace):
     """Restarts, and writes other records where the life before left off."""
 
     def __init__(self, before: StorageTrace, moment: Moment) -> None:
-        super().__init__(f"{before.name}, a life later", lambda _: self._go_on(), before.config)
+        super().__init__(f"{before.name}, a life later", lambda _: self._continue(), before.config)
         self.salt = before.salt + 100
         self.leader_epoch = before.leader_epoch + 1
         self.moment = moment
@@ -288,7 +288,7 @@ class NextLife(StorageTrace):
                 known.answered_end, known.exists = known.durable_end, known.durably_exists
             self.histories[key] = PartitionHistory(known)
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         for key, log in self.folder.logs.items():
             timeline = check_log(log, self._history(key).before, lost_power=self.moment.lost_power)
             found = Found(self._now, timeline, log.log_start_offset, self.moment.lost_power)

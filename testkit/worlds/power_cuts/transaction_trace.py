@@ -241,7 +241,7 @@ class NextTransactionLife(NextBrokerLife, TransactionTrace):
         self.promises = before.promises.at(moment.position)
         self.has_lost_power = before.has_lost_power or moment.lost_power
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         is_durable = self.flushed or not self.has_lost_power
         self.time_passes()
         if is_durable:
@@ -254,7 +254,7 @@ class NextTransactionLife(NextBrokerLife, TransactionTrace):
                 producer.send(topic)
             producer.commit("later", "t", 6)
             producer.end(committed=committed)
-        super()._go_on()
+        super()._continue()
 
 
 def data_partitions(driver: BrokerDriver) -> list[Partition]:

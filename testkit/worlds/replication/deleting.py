@@ -65,7 +65,7 @@ def the_answer_waits_until_every_live_replica_has_deleted_the_records(world: Wor
     request = Deletion(world, 4)
     for follower in followers_of(world):
         assert not request.is_answered()
-        world.fetch(follower)  # it hears of it,
-        world.fetch(follower)  # and says that it has followed
+        world.fetch(follower)  # it receives the new start,
+        world.fetch(follower)  # and reports its own
     assert request.is_answered()
     assert request.answer() == (0, 4)

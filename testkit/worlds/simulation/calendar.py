@@ -46,7 +46,7 @@ class Calendar(trio.abc.Clock):
         assert self._failure is not None
         raise self._failure
 
-    # What trio asks
+    # The clock interface of trio
 
     def start_clock(self) -> None:
         pass

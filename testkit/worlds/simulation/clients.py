@@ -303,7 +303,7 @@ class TransactionalProducer:
                 request = EndTxnRequest(self._id, self.producer_id, self.epoch, committed)
                 ended = await self.cluster.call_coordinator(TRANSACTION, self._id, request, at_least=5)
             except Again:
-                # It may have been carried out, which the next one is told.
+                # It may have been carried out, and the next response shows that.
                 await self.cluster.rest()
                 continue
             if ended.error_code == 0:

@@ -253,7 +253,7 @@ class SimMembership:
 
         self.in_process(notify)
 
-    # Asking the keeper
+    # Calls to the keeper
 
     def call(self, work: Callable[[], T]) -> Future[Outcome[T]]:
         """It is done when the question has arrived, and answered later. Before the server runs, both at once."""
@@ -286,10 +286,10 @@ class SimMembership:
     def _answer_later(self, outcome: Outcome[T], answer: Callable[[Outcome[T]], None]) -> None:
         self._travel(self.keeper.network.host(NAME), self.host, lambda: answer(outcome))
 
-    def _travel(self, source: Host, target: Host, go_on: Callable[[], None]) -> None:
+    def _travel(self, source: Host, target: Host, callback: Callable[[], None]) -> None:
         network = self.keeper.network
         self.keeper.calendar.after(
-            network.delay_s(source, target), lambda: network.when_open(source.name, target.name, go_on)
+            network.delay_s(source, target), lambda: network.when_open(source.name, target.name, callback)
         )
 
     def _done(self, work: Callable[[], T]) -> Outcome[T]:

@@ -66,7 +66,9 @@ SHARE_OF_FETCHES = 0.2
 SHARE_OF_STALLS, STALL_S = 0.1, 2.0
 """The share of the lives in which a member of the consumer protocol stalls, and the maximum length of a stall."""
 
-Heard: TypeAlias = ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse | StreamsGroupHeartbeatResponse
+HeartbeatResponse: TypeAlias = (
+    ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse | StreamsGroupHeartbeatResponse
+)
 
 PROTOCOL_TYPE, ASSIGNOR, PROTOCOL_VERSION = "consumer", "range", 0
 
@@ -111,7 +113,7 @@ class Life:
             self.check_remembered(answer, sent_at, highest)
         return answer, sent_at
 
-    def check_remembered(self, answer: Heard, sent_at: float, highest: int) -> None:
+    def check_remembered(self, answer: HeartbeatResponse, sent_at: float, highest: int) -> None:
         """Checks the response to a heartbeat that was sent then. An epoch that a member has received is never lost, nor
         are members whose sessions last. A member that joins gets no earlier epoch than any member had received:
         `highest`, then.
@@ -120,7 +122,7 @@ class Life:
             return
         joins, code = self.epoch == JOINING_EPOCH, answer.error_code
         is_behind = code == ErrorCode.FENCED_MEMBER_EPOCH and "greater" in (answer.error_message or "")
-        # A group that was empty begins anew with another protocol.
+        # A group that was empty starts again with another protocol.
         is_gone = self.is_alone and not joins and code == ErrorCode.GROUP_ID_NOT_FOUND
         is_removed = self.is_alone and code == ErrorCode.UNKNOWN_MEMBER_ID and trio.current_time() < self.known_until
         least = self.epoch if not joins else highest if self.is_alone else 0
@@ -207,7 +209,7 @@ class OwningLife(Life, ABC):
         error = answer.topics[0].partitions[0].error_code
         if error:
             raise Again(str(error))
-        # A group that was empty begins anew with the other protocol.
+        # A group that was empty starts again with the other protocol.
         generation = self.epoch if self.is_alone else 0
         self.ledger.committed(key, generation, offset + 1, before)
         self.ledger.check_owner(key, self.member_id, sent_at, "committed for it")
@@ -322,7 +324,7 @@ class ConsumerLife(OwningLife):
 
     async def take_part(self) -> None:
         if self.positions and self.cluster.random.random() < SHARE_OF_STALLS:
-            # Others may have its partitions when it goes on, which it does not know yet.
+            # Others may have its partitions when it resumes, and no response has shown it that yet.
             await trio.sleep(STALL_S * self.cluster.random.random())
             await self.commit_all()
         await self._heartbeat()

@@ -182,17 +182,17 @@ class Network:
                 self._cuts[way] -= 1
                 if not self._cuts[way]:
                     held = self._held.pop(way, [])
-                    for go_on in held:
-                        go_on()
+                    for callback in held:
+                        callback()
 
         return mend
 
-    def when_open(self, source: str, target: str, go_on: Callable[[], None]) -> None:
+    def when_open(self, source: str, target: str, callback: Callable[[], None]) -> None:
         """Calls it now, or when the way is open again."""
         if self.is_cut(source, target):
-            self._held.setdefault((source, target), []).append(go_on)
+            self._held.setdefault((source, target), []).append(callback)
         else:
-            go_on()
+            callback()
 
     # Bytes
 

@@ -50,7 +50,7 @@ PARTITIONS_OF_ALL: list[PartitionId] = [
     *((topic, index) for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE) for index in range(INTERNAL_PARTITIONS)),
 ]
 CHECK_INTERVAL_S = 0.02
-GOES_ON_WITHIN_S = 10.0
+PROGRESS_WITHIN_S = 10.0
 SHARE_WITH_A_LOSS = 0.25
 """The share of the runs that end with the death of a node; that takes a third of a run."""
 SETTLED_WITHIN_S = 60.0
@@ -235,10 +235,10 @@ class Simulation:
         self, chance: random.Random, network: Network, keeper: Keeper, nursery: trio.Nursery
     ) -> None:
         now_ms = self.nodes[0].clock.now_ms
-        with trio.move_on_after(GOES_ON_WITHIN_S) as scope:
+        with trio.move_on_after(PROGRESS_WITHIN_S) as scope:
             await self._create_topic(network, chance)
         if scope.cancelled_caught:
-            raise BrokenPromise(f"{GOES_ON_WITHIN_S:g} s after the nodes' start, there is no topic")
+            raise BrokenPromise(f"{PROGRESS_WITHIN_S:g} s after the nodes' start, there is no topic")
         self._faults_end_at = trio.current_time() + self.faults_s
 
         def cluster(name: str) -> Cluster:
@@ -385,12 +385,12 @@ class Simulation:
         """Checks that every partition takes writes."""
         cluster = self._cluster(network, name, chance)
         producer = Producer(cluster, self.ledger, PARTITIONS, self.nodes[0].clock.now_ms, lambda: True)
-        with trio.move_on_after(GOES_ON_WITHIN_S) as scope:
+        with trio.move_on_after(PROGRESS_WITHIN_S) as scope:
             await producer.run()
             for index in range(PARTITIONS):
                 await producer.send(index)
         if scope.cancelled_caught:
-            raise BrokenPromise(f"{GOES_ON_WITHIN_S:g} s after {after}, a write is not acknowledged")
+            raise BrokenPromise(f"{PROGRESS_WITHIN_S:g} s after {after}, a write is not acknowledged")
         await cluster.close()
 
     async def _settle(self, operator: Operator) -> None:

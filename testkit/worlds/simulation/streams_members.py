@@ -69,7 +69,7 @@ class StreamsLife(OwningLife):
 
     async def take_part(self) -> None:
         if self.positions and self.cluster.random.random() < SHARE_OF_STALLS:
-            # Others may have its tasks when it goes on, which it does not know yet.
+            # Others may have its tasks when it resumes, and no response has shown it that yet.
             await trio.sleep(STALL_S * self.cluster.random.random())
             await self.commit_all()
         if self.cluster.random.random() < SHARE_OF_CATCHING_UP:
@@ -156,7 +156,7 @@ class StreamsWatcher(Life):
         twice = [it for it, count in active.items() if count > 1]
         if twice:
             raise BrokenPromise(f"{twice} are active twice: {group}")
-        # What is described may not be committed yet, and so it may go back; what a member was told is committed.
+        # What is described may not be committed yet, and so it may go back; a member's epoch is committed.
         if group.group_epoch < highest and not self.ledger.has_lost_groups:
             raise BrokenPromise(f"a member was told epoch {highest}, and now {group}")
         if group.group_state == STABLE and len(active) == self.partitions:

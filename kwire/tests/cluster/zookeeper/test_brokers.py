@@ -64,7 +64,7 @@ def test_a_node_id_that_is_taken_is_refused(connect: str) -> None:
         Broker(settings=settings(connect, 1)).start()
 
 
-def test_a_broker_without_zookeeper_says_so() -> None:
+def test_a_broker_that_cannot_reach_zookeeper_does_not_start() -> None:
     nowhere = {**settings("127.0.0.1:1", 1), "zookeeper.connection.timeout.ms": "100"}
     with pytest.raises(
         StartError, match="cannot join the cluster at 127.0.0.1:1: cannot reach ZooKeeper at 127.0.0.1:1"

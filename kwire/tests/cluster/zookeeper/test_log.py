@@ -153,7 +153,7 @@ def test_an_append_without_a_connection_has_not_happened_and_one_without_an_answ
     assert values_of(log) == [b"b"]
 
 
-def test_whether_an_append_happened_that_a_snapshot_has_replaced_cannot_be_told() -> None:
+def test_whether_an_append_happened_that_a_snapshot_has_replaced_is_unknown() -> None:
     server = FakeZooKeeper()
     log, keeper = opened(server)
     other, _ = opened(server)
@@ -209,7 +209,7 @@ def test_a_snapshot_that_is_written_during_an_append_leaves_no_gap_for_it() -> N
     assert everything(server) == [b"a", b"b", b"c"]
 
 
-def test_a_reader_behind_a_snapshot_is_told_that_the_log_begins_later() -> None:
+def test_a_reader_behind_a_snapshot_gets_the_later_start_of_the_log() -> None:
     server = FakeZooKeeper()
     log, _ = opened(server)
     behind, _ = opened(server)
@@ -262,7 +262,7 @@ def test_of_two_writers_of_the_same_snapshot_one_is_first_and_the_other_leaves_n
     assert everything(server) == [b"a"]
 
 
-def test_a_snapshot_of_several_chunks_that_is_replaced_while_it_is_read_is_read_anew() -> None:
+def test_a_snapshot_of_several_chunks_that_is_replaced_while_it_is_read_is_read_again() -> None:
     server = FakeZooKeeper()
     log, keeper = opened(server)
     append(log, *[b"x" * 90_000] * 9)
@@ -424,7 +424,7 @@ def test_a_node_with_the_records_of_another_one_is_corrupt() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"version":2,"start_offset":0}', b'{"version":1,"start_offset":-1}'])
-def test_a_log_that_does_not_say_where_it_begins_is_corrupt(data: bytes) -> None:
+def test_a_log_without_its_start_offset_is_corrupt(data: bytes) -> None:
     server = FakeZooKeeper()
     log, _ = opened(server)
     server.nodes[LOG] = attrs.evolve(server.nodes[LOG], data=data)
@@ -459,7 +459,7 @@ def test_a_log_whose_nodes_somebody_removed_is_one_clear_line() -> None:
         append(log, b"a")
 
 
-def test_who_follows_the_log_is_told_of_each_append_and_of_each_snapshot() -> None:
+def test_followers_of_the_log_are_notified_of_each_append_and_of_each_snapshot() -> None:
     server = FakeZooKeeper()
     log, _ = opened(server)
     other, keeper = opened(server)

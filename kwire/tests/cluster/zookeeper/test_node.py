@@ -224,7 +224,9 @@ def test_a_zookeeper_that_cannot_be_reached_is_one_clear_line() -> None:
     )
 
 
-def test_without_kazoo_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, config: ZooKeeperConfig) -> None:
+def test_without_kazoo_the_error_names_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, config: ZooKeeperConfig
+) -> None:
     monkeypatch.setitem(sys.modules, "kazoo.client", None)
     with pytest.raises(ZooKeeperError, match=r"zookeeper.connect needs pip install 'kwire\[zookeeper\]'"):
         join(config, 1)
@@ -314,7 +316,7 @@ def test_a_node_hears_what_another_one_appends(nodes: Join) -> None:
 # Lost connections, and ended sessions
 
 
-def test_a_node_whose_connection_is_lost_knows_no_controller_and_cannot_append_until_it_is_back(
+def test_a_node_whose_connection_is_lost_has_no_controller_and_cannot_append_until_it_is_back(
     zookeeper: ZooKeeper, connect: str, nodes: Join
 ) -> None:
     path = connect.partition("/")[2]
@@ -455,7 +457,7 @@ def test_sessions_outlive_a_restart_of_zookeeper() -> None:
         assert [value for _, value in at_once(one.log.read(0)).records] == [b"a", b"b"]
 
 
-def test_a_session_outlives_a_server_that_accepts_a_connection_and_says_nothing(
+def test_a_session_outlives_a_server_that_accepts_a_connection_and_sends_nothing(
     zookeeper: ZooKeeper, connect: str, nodes: Join
 ) -> None:
     proxy = Proxy(zookeeper.connect)
@@ -517,7 +519,7 @@ def with_credentials(connect: str, digest: str = "kwire:secret-word") -> ZooKeep
     return zookeeper_config(connect, zookeeper_set_acl="true", kwire_zookeeper_digest=digest)
 
 
-def test_only_who_knows_the_password_may_change_the_nodes_or_read_the_metadata(
+def test_only_who_has_the_password_may_change_the_nodes_or_read_the_metadata(
     zookeeper: ZooKeeper, connect: str, nodes: Join, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

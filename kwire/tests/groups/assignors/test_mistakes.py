@@ -55,7 +55,7 @@ def test_a_mistake_in_the_range_assignor_is_found(mistake: str) -> None:
 @pytest.mark.parametrize("mistake", RACK_MISTAKES)
 def test_without_a_look_at_racks_less_is_near_its_owner(mistake: str) -> None:
     assigned = ASSIGNORS["uniform"].assign
-    asked = [group for life in lives() for group in rounds("uniform", life)]
-    near = sum(laws.near(group, assigned(group)) for group in asked)
+    groups = [group for life in lives() for group in rounds("uniform", life)]
+    near = sum(laws.near(group, assigned(group)) for group in groups)
     with at_large(RACK_MISTAKES[mistake]):
-        assert sum(laws.near(group, assigned(group)) for group in asked) < near
+        assert sum(laws.near(group, assigned(group)) for group in groups) < near

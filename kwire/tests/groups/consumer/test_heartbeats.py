@@ -43,7 +43,7 @@ def test_a_heartbeat_without_news_writes_nothing(driver: ShardDriver) -> None:
     assert len(driver.log) == written
 
 
-def test_a_member_whose_answer_was_lost_goes_on_from_its_previous_epoch(driver: ShardDriver) -> None:
+def test_a_member_whose_answer_was_lost_continues_from_its_previous_epoch(driver: ShardDriver) -> None:
     first, second = Client(driver, "a"), Client(driver, "b")
     settle([first, second])
     second.leave()

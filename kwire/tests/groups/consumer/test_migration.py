@@ -135,7 +135,7 @@ def test_an_upgrade_that_cannot_be_recorded_leaves_the_classic_group(driver: Sha
     assert driver.heartbeat(old.member_id, old.generation) is ErrorCode.NONE
 
 
-def test_a_parked_join_is_told_to_come_again_when_the_group_changes(driver: ShardDriver) -> None:
+def test_a_parked_join_gets_a_retriable_error_when_the_group_changes(driver: ShardDriver) -> None:
     old, late = ClassicClient(driver, "x"), ClassicClient(driver, "y")
     settle_all(old)
     late.act()

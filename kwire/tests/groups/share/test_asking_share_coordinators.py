@@ -26,20 +26,20 @@ RETRY_MS = 1000
 class SlowCoordinators:
     """Coordinators that answer when a test lets them."""
 
-    asked: list[list[tuple[Uuid, int]]] = attrs.field(factory=list)
+    requests: list[list[tuple[Uuid, int]]] = attrs.field(factory=list)
     answers: list[Future[ErrorCode]] = attrs.field(factory=list)
 
     async def initialize(self, group_id: str, topics: Mapping[Uuid, Sequence[tuple[int, int, int]]]) -> Outcome:
-        self.asked.append([(topic_id, it) for topic_id, partitions in topics.items() for it, _, _ in partitions])
+        self.requests.append([(topic_id, it) for topic_id, partitions in topics.items() for it, _, _ in partitions])
         answer: Future[ErrorCode] = Future()
         self.answers.append(answer)
-        return dict.fromkeys(self.asked[-1], await answer)
+        return dict.fromkeys(self.requests[-1], await answer)
 
     async def delete(self, group_id: str, topics: ToDelete) -> Outcome:
         raise AssertionError("nothing is deleted here")
 
 
-def test_a_state_is_not_asked_for_again_while_the_question_is_under_way() -> None:
+def test_a_state_is_not_requested_again_while_the_request_is_under_way() -> None:
     """The second request would initialize it again, after members have accepted records."""
     clock = FakeClock()
     settings = [f"group.share.initialize.retry.interval.ms={RETRY_MS}", "group.share.assignment.interval.ms=0"]
@@ -67,12 +67,12 @@ def test_a_state_is_not_asked_for_again_while_the_question_is_under_way() -> Non
     for _ in range(3):
         clock.time_ms += RETRY_MS
         assert assigned() == []
-    assert len(coordinators.asked) == 1
+    assert len(coordinators.requests) == 1
 
-    # One that has failed is asked again.
+    # A request that has failed is sent again.
     coordinators.answers.pop().set(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert assigned() == []
-    assert len(coordinators.asked) == 2
+    assert len(coordinators.requests) == 2
     coordinators.answers.pop().set(ErrorCode.NONE)
     assert assigned() == [0]
     broker.close()

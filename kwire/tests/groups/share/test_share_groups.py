@@ -48,13 +48,13 @@ def test_partitions_are_assigned_once_their_states_are_initialized(driver: Shard
     client, keeper = Client(driver, "a"), Keeper(driver)
     assert client.heartbeat() is ErrorCode.NONE
     assert (client.epoch, client.assigned) == (2, set()), "the group began in epoch 1, and a member has joined"
-    (asked,) = driver.to_initialize
+    (initialization,) = driver.to_initialize
     topic = driver.topics.find("t")
     assert topic is not None
-    assert asked.state_epoch == 2
-    assert asked.start_offsets == {topic.topic_id: {0: -1, 1: -1, 2: -1}}
+    assert initialization.state_epoch == 2
+    assert initialization.start_offsets == {topic.topic_id: {0: -1, 1: -1, 2: -1}}
     client.heartbeat()
-    assert len(driver.to_initialize) == 1, "what is under way is not asked for again"
+    assert len(driver.to_initialize) == 1, "what is under way is not requested again"
     keeper.answer()
     driver.advance(5_000)
     client.heartbeat()
@@ -97,16 +97,16 @@ def test_what_fails_again_and_again_is_logged_once(driver: ShardDriver, caplog: 
         client.heartbeat()
         keeper.answer(error)
         driver.advance(5_000)
-        said = [it.getMessage() for it in caplog.records if "not initialized" in it.getMessage()]
+        lines = [it.getMessage() for it in caplog.records if "not initialized" in it.getMessage()]
         caplog.clear()
-        return said
+        return lines
 
     why = f"group {GROUP!a}: states are not initialized: COORDINATOR_NOT_AVAILABLE"
     assert [lines_after(ErrorCode.COORDINATOR_NOT_AVAILABLE) for _ in range(3)] == [[why], [], []]
     assert lines_after(ErrorCode.NONE) == []
 
 
-def test_an_answer_that_never_comes_is_asked_for_again(driver: ShardDriver) -> None:
+def test_an_initialization_that_is_never_answered_is_requested_again(driver: ShardDriver) -> None:
     client = Client(driver, "a")
     client.heartbeat()
     driver.to_initialize.clear()
@@ -119,7 +119,7 @@ def test_an_answer_that_never_comes_is_asked_for_again(driver: ShardDriver) -> N
     assert len(driver.to_initialize) == 1
 
 
-def test_an_append_that_fails_asks_for_nothing(driver: ShardDriver) -> None:
+def test_an_append_that_fails_requests_no_initialization(driver: ShardDriver) -> None:
     driver.append_error = ErrorCode.KAFKA_STORAGE_ERROR
     assert Client(driver, "a").heartbeat() is ErrorCode.NOT_COORDINATOR
     assert driver.to_initialize == []

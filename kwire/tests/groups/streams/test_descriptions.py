@@ -98,7 +98,7 @@ def heartbeats_until_solicited(client: Client, within_ms: int) -> int:
     raise AssertionError("it was not asked")
 
 
-def test_a_member_is_asked_describes_its_topology_and_is_not_asked_again(driver: ShardDriver) -> None:
+def test_a_member_is_solicited_describes_its_topology_and_is_not_solicited_again(driver: ShardDriver) -> None:
     client = joined(driver)
     assert client.is_solicited
     assert described(driver) == (DescriptionStatus.NOT_STORED, None)
@@ -138,7 +138,7 @@ def test_both_messages_have_the_same_fields() -> None:
     assert read.global_stores[0].processor.stores == ["global"]
 
 
-def test_one_member_is_asked_at_a_time_and_later_each_time(driver: ShardDriver) -> None:
+def test_one_member_is_solicited_at_a_time_and_later_each_time(driver: ShardDriver) -> None:
     a, b = joined(driver, "a"), joined(driver, "b")
     assert (a.is_solicited, b.is_solicited) == (True, False)
     waits = []
@@ -150,13 +150,13 @@ def test_one_member_is_asked_at_a_time_and_later_each_time(driver: ShardDriver) 
     assert waits[-2:] == [HOUR, HOUR]
 
 
-def test_members_of_version_0_are_not_asked(driver: ShardDriver) -> None:
+def test_members_of_version_0_are_not_solicited(driver: ShardDriver) -> None:
     old = joined(driver, "old", version=0)
     assert not old.is_solicited
     assert joined(driver, "new").is_solicited, "no member got the request before"
 
 
-def test_a_member_that_leaves_is_not_asked(driver: ShardDriver) -> None:
+def test_a_member_that_leaves_is_not_solicited(driver: ShardDriver) -> None:
     client = joined(driver, version=0)
     client.version = 1
     client.leave()
@@ -164,7 +164,7 @@ def test_a_member_that_leaves_is_not_asked(driver: ShardDriver) -> None:
     assert joined(driver, "b").is_solicited
 
 
-def test_a_member_with_an_old_topology_is_not_asked(driver: ShardDriver) -> None:
+def test_a_member_with_an_old_topology_is_not_solicited(driver: ShardDriver) -> None:
     newer = Client(driver, "newer", "newer").request()
     newer.topology = topology(3)
     heartbeat(driver, newer)
@@ -173,7 +173,7 @@ def test_a_member_with_an_old_topology_is_not_asked(driver: ShardDriver) -> None
     assert StatusCode.STALE_TOPOLOGY in stale.statuses
 
 
-def test_nobody_is_asked_while_topologies_are_not_described(driver: ShardDriver) -> None:
+def test_nobody_is_solicited_while_topologies_are_not_described(driver: ShardDriver) -> None:
     driver.descriptions = None
     driver.restart()
     assert not joined(driver).is_solicited
@@ -183,7 +183,7 @@ def test_nobody_is_asked_while_topologies_are_not_described(driver: ShardDriver)
     assert missing.topology_description_status == DescriptionStatus.NOT_REQUESTED
 
 
-def test_who_may_not_describe_is_told_why(driver: ShardDriver) -> None:
+def test_an_invalid_description_is_refused_with_the_reason(driver: ShardDriver) -> None:
     client = joined(driver)
     before = [*driver.log]
     assert Client(driver, "a", "a", group="other").describe() is ErrorCode.GROUP_ID_NOT_FOUND
@@ -218,7 +218,7 @@ def test_a_description_that_is_too_large_is_refused_for_good(driver: ShardDriver
     assert epochs(driver) == (0, 0)
 
 
-def test_without_room_a_member_is_asked_again_later(driver: ShardDriver) -> None:
+def test_without_room_a_member_is_solicited_again_later(driver: ShardDriver) -> None:
     client = joined(driver)
     driver.descriptions = DescriptionStore(max_bytes=200)
     driver.restart()
@@ -233,7 +233,7 @@ def test_without_room_a_member_is_asked_again_later(driver: ShardDriver) -> None
     assert described(driver)[0] == DescriptionStatus.AVAILABLE
 
 
-def test_a_description_that_cannot_be_recorded_is_not_stored_and_asked_for_later(driver: ShardDriver) -> None:
+def test_a_description_that_cannot_be_recorded_is_not_stored_and_solicited_later(driver: ShardDriver) -> None:
     client = joined(driver)
     driver.append_error = ErrorCode.KAFKA_STORAGE_ERROR
     assert client.describe() is ErrorCode.NOT_COORDINATOR
@@ -244,14 +244,14 @@ def test_a_description_that_cannot_be_recorded_is_not_stored_and_asked_for_later
     assert client.describe() is ErrorCode.NONE
 
 
-def test_a_heartbeat_that_fails_asks_nobody(driver: ShardDriver) -> None:
+def test_a_heartbeat_that_fails_solicits_nobody(driver: ShardDriver) -> None:
     driver.append_error = ErrorCode.KAFKA_STORAGE_ERROR
     assert Client(driver, "a", "a").heartbeat() is not ErrorCode.NONE
     driver.append_error = ErrorCode.NONE
     assert joined(driver, "b").is_solicited
 
 
-def test_another_coordinator_asks_at_once(driver: ShardDriver) -> None:
+def test_another_coordinator_solicits_at_once(driver: ShardDriver) -> None:
     client = joined(driver)
     client.describe()
     driver.restart()
@@ -261,7 +261,7 @@ def test_another_coordinator_asks_at_once(driver: ShardDriver) -> None:
     assert client.is_solicited
     written = len(driver.log)
     assert client.describe() is ErrorCode.NONE
-    assert len(driver.log) == written, "the record says so already"
+    assert len(driver.log) == written, "the record has it already"
     assert described(driver)[0] == DescriptionStatus.AVAILABLE
 
 

@@ -69,7 +69,7 @@ def test_missing_internal_topics_are_created_and_tasks_are_known() -> None:
     assert topology.status == Status(StatusCode.MISSING_INTERNAL_TOPICS, "Internal topics are missing: c, r")
 
 
-def test_a_created_topic_keeps_what_the_topology_says_of_it() -> None:
+def test_a_created_topic_keeps_its_settings_in_the_topology() -> None:
     changelog = InternalTopic("c", 0, 2, {"cleanup.policy": "compact"})
     topology = configure(Topology(1, {"a": TopologyPart(("s",), state_changelog_topics=(changelog,))}), {"s": 3}.get)
     assert topology.to_create == (InternalTopic("c", 3, 2, {"cleanup.policy": "compact"}),)
@@ -155,6 +155,6 @@ def test_a_number_that_is_given_elsewhere_does_not_matter() -> None:
         ),
     ],
 )
-def test_wrong_numbers_of_partitions_are_told(parts: dict[str, TopologyPart], detail: str) -> None:
+def test_wrong_numbers_of_partitions_are_reported(parts: dict[str, TopologyPart], detail: str) -> None:
     topology = configured({"s": 3, "t": 7}, **parts)
     assert topology == ConfiguredTopology({}, status=Status(StatusCode.INCORRECTLY_PARTITIONED_TOPICS, detail))

@@ -134,7 +134,7 @@ def test_a_task_keeps_the_epoch_in_which_the_member_got_it() -> None:
     assert after.assigned.active == {"0": {0: 3, 1: 7}}
 
 
-def test_a_member_that_says_nothing_may_still_run_what_it_is_to_give_up() -> None:
+def test_a_member_that_reports_nothing_may_still_run_what_it_is_to_give_up() -> None:
     has = CurrentTasks(5, 4, MemberState.STABLE, HeldTasks({"0": {0: 3, 1: 3}}))
     waits = step_toward(Tasks({"0": frozenset({0})}), has, None)
     assert (waits.epoch, waits.state) == (5, MemberState.UNREVOKED_TASKS)

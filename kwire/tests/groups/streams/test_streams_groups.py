@@ -122,7 +122,7 @@ def test_a_lost_answer_is_given_again(driver: ShardDriver) -> None:
     assert client.active == {(name, partition) for name in "01" for partition in range(3)}
 
 
-def test_a_member_that_was_not_told_to_give_tasks_up_is_told_again(driver: ShardDriver) -> None:
+def test_a_member_that_lost_the_request_to_give_tasks_up_gets_it_again(driver: ShardDriver) -> None:
     a, b = Client(driver, "a", "a"), Client(driver, "b", "b")
     a.heartbeat()
     had = set(a.active)
@@ -136,7 +136,7 @@ def test_a_member_that_was_not_told_to_give_tasks_up_is_told_again(driver: Shard
     assert a.active | b.active == had
 
 
-def test_all_members_are_told_to_end_until_the_last_one_has_left(driver: ShardDriver) -> None:
+def test_all_members_get_the_shutdown_request_until_the_last_one_has_left(driver: ShardDriver) -> None:
     a, b = Client(driver, "a", "a"), Client(driver, "b", "b")
     a.heartbeat()
     b.heartbeat()
@@ -175,14 +175,14 @@ def test_standbys_follow_the_setting_and_have_other_processes(driver: ShardDrive
     assert not b.standby & b.active
 
 
-def test_endpoints_of_other_members_are_told_when_they_change(driver: ShardDriver) -> None:
+def test_endpoints_of_other_members_are_sent_when_they_change(driver: ShardDriver) -> None:
     endpoint = wire.StreamsGroupHeartbeatRequestEndpoint("host", 9)
     a, b = Client(driver, "a", "a", endpoint=endpoint), Client(driver, "b", "b")
     a.heartbeat()
     b.heartbeat()
     assert {it.topic: it.partitions for it in b.endpoints["host", 9].active_partitions} == {"t": [0, 1], "r": [0, 1]}
     answer = heartbeat(driver, b.request()).response
-    assert answer.partitions_by_user_endpoint is None, "it knows"
+    assert answer.partitions_by_user_endpoint is None, "it has them already"
     for _ in range(2):
         a.heartbeat()
         b.heartbeat()
@@ -248,11 +248,11 @@ class Controller:
 
     error: ErrorCode = ErrorCode.NONE
     raises: bool = False
-    asked: list[list[str]] = attrs.field(factory=list)
+    requests: list[list[str]] = attrs.field(factory=list)
     now_ms: int = 0
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        self.asked.append([it.name for it in request.topics])
+        self.requests.append([it.name for it in request.topics])
         if self.raises:
             raise KafkaError(self.error)
         results = [CreatableTopicResult(it.name, error_code=self.error) for it in request.topics]
@@ -263,20 +263,20 @@ class Controller:
 
 
 @pytest.mark.parametrize("raises", [False, True])
-def test_a_topic_that_could_not_be_created_is_not_asked_for_again_at_once(raises: bool) -> None:
+def test_a_topic_that_could_not_be_created_is_not_requested_again_at_once(raises: bool) -> None:
     controller = Controller(ErrorCode.POLICY_VIOLATION, raises)
     creation, topics = controller.creation(), [InternalTopic("c", 2)]
-    for now_ms, asked in ((0, 1), (9_999, 1), (10_000, 2)):
+    for now_ms, count in ((0, 1), (9_999, 1), (10_000, 2)):
         controller.now_ms = now_ms
         creation.begin(topics, retry_after_ms=10_000)
         assert creation.failures(["c", "d"]) == {"c": "POLICY_VIOLATION"}
-        assert len(controller.asked) == asked
+        assert len(controller.requests) == count
     controller.error, controller.raises, controller.now_ms = ErrorCode.NONE, False, 30_000
     creation.begin(topics, retry_after_ms=10_000)
     assert creation.failures(["c"]) == {}
 
 
-def test_a_topic_is_asked_for_once_at_a_time() -> None:
+def test_a_topic_is_requested_once_at_a_time() -> None:
     controller = Controller()
     futures: list[Future[None]] = []
 
@@ -289,7 +289,7 @@ def test_a_topic_is_asked_for_once_at_a_time() -> None:
     for _ in range(3):
         creation.begin([InternalTopic("c", 2)], retry_after_ms=10_000)
     futures[0].set(None)
-    assert (len(futures), controller.asked) == (1, [["c"]])
+    assert (len(futures), controller.requests) == (1, [["c"]])
 
 
 def test_so_many_failures_are_remembered() -> None:
@@ -324,7 +324,7 @@ async def missing(kwire: InTrio, request: StreamsGroupHeartbeatRequest) -> str |
 SOON = ("group.streams.initial.rebalance.delay.ms=0", "group.streams.assignment.interval.ms=0")
 
 
-def test_who_may_not_create_topics_is_told_so() -> None:
+def test_a_client_that_may_not_create_topics_gets_the_reason() -> None:
     class Cautious:
         allows_all = False
 
@@ -336,8 +336,8 @@ def test_who_may_not_create_topics_is_told_so() -> None:
         authorizer: Any = Cautious()
         kwire.broker.authorization.authorizer = authorizer
         for _ in range(2):
-            told = await missing(kwire, joining("a"))
-            assert told == "Internal topics are missing: c, r; Unauthorized to CREATE on topics c."
+            detail = await missing(kwire, joining("a"))
+            assert detail == "Internal topics are missing: c, r; Unauthorized to CREATE on topics c."
         assert "r" not in kwire.broker.metadata.image.topics
 
     with_broker(scenario, settings=SOON)

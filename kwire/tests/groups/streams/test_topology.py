@@ -103,7 +103,7 @@ def test_another_topology_is_refused(epoch: int, topic: str) -> None:
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_a_member_with_an_older_topology_is_told_that_it_is_stale() -> None:
+def test_a_member_with_an_older_topology_gets_the_stale_status() -> None:
     assert stale_status(2, 2) is None
     assert stale_status(1, 2) == Status(
         StatusCode.STALE_TOPOLOGY, "The member's topology epoch 1 is behind the group's topology epoch 2."

@@ -116,7 +116,7 @@ def test_a_process_is_ready_if_it_lacks_no_more_than_is_acceptable(
     assert refined.parts == ({} if is_ready else waiting)
 
 
-def test_a_standby_that_is_to_take_over_goes_on_as_one() -> None:
+def test_a_standby_that_is_to_take_over_continues_as_one() -> None:
     """As a warm-up it would have to be closed first."""
     runs, follows = Tasks(active={"1": frozenset({0})}), Tasks(standby={"1": frozenset({0})})
     crew = Crew(PROCESS_OF, {"a1": having(runs), "b1": having(follows)}, {}, frozenset())
@@ -174,7 +174,7 @@ def test_tasks_warm_up_one_after_the_other_and_then_move(driver: ShardDriver) ->
     assert (a.epoch, b.epoch) == (epoch, epoch), "all have settled"
 
 
-def test_another_coordinator_goes_on_with_what_warms_up(driver: ShardDriver) -> None:
+def test_another_coordinator_continues_with_what_warms_up(driver: ShardDriver) -> None:
     a, b = thread(driver, "a"), thread(driver, "b")
     heartbeats(a)
     heartbeats(a, b)
@@ -191,7 +191,7 @@ def test_another_coordinator_goes_on_with_what_warms_up(driver: ShardDriver) -> 
 
 
 @pytest.mark.parametrize("leaves", ["a", "b"])
-def test_the_other_one_goes_on_if_either_leaves(driver: ShardDriver, leaves: str) -> None:
+def test_the_other_one_continues_if_either_leaves(driver: ShardDriver, leaves: str) -> None:
     clients = {name: thread(driver, name) for name in "ab"}
     heartbeats(clients["a"])
     heartbeats(*clients.values())
@@ -221,7 +221,7 @@ def test_an_application_that_starts_again_finds_its_state(driver: ShardDriver) -
     assert (with_state(a), with_state(b)) == ({("1", 2), ("1", 3)}, {("1", 0), ("1", 1)})
 
 
-def test_progress_is_described_as_it_was_told(driver: ShardDriver) -> None:
+def test_progress_is_described_as_it_was_reported(driver: ShardDriver) -> None:
     a = thread(driver, "a")
     a.disk.offsets = {("1", 0): 7, ("1", 9): 8, ("x", 0): 9, ("1", 1): 2**63 - 1}
     a.heartbeat()
@@ -230,7 +230,7 @@ def test_progress_is_described_as_it_was_told(driver: ShardDriver) -> None:
     assert described.task_end_offsets == []
 
 
-def test_a_task_whose_progress_is_told_twice_is_refused(driver: ShardDriver) -> None:
+def test_a_task_whose_progress_is_reported_twice_is_refused(driver: ShardDriver) -> None:
     a = thread(driver, "a")
     request = a.request()
     request.task_offsets = [wire.TaskOffset("1", 0, 7), wire.TaskOffset("1", 0, 8)]

@@ -290,7 +290,7 @@ def test_decided_parts_that_were_lost_and_are_others_now_tear_the_batch(scene: S
     assert scene.committed() == ONCE
 
 
-def test_a_decision_of_which_nothing_was_committed_is_made_anew(scene: Scene) -> None:
+def test_a_decision_of_which_nothing_was_committed_is_made_again(scene: Scene) -> None:
     parts = scene.parts()
     with pytest.raises(Crash):
         scene.commit(7, parts, "commit 0")
@@ -300,7 +300,7 @@ def test_a_decision_of_which_nothing_was_committed_is_made_anew(scene: Scene) ->
     assert scene.committed() == [b"a", b"b"]
 
 
-def test_parts_that_are_lost_during_the_commit_are_told(scene: Scene) -> None:
+def test_parts_that_are_lost_during_the_commit_are_reported(scene: Scene) -> None:
     parts = scene.parts()
 
     def step(name: str) -> None:

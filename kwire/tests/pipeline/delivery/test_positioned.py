@@ -149,7 +149,7 @@ def test_a_deleted_value_is_none(cluster: Cluster, state_topic: CompactedTopic) 
     assert (state_topic.newest(b"gone"), state_topic.all()) == (None, {KEY: b"2"})
 
 
-def test_what_was_committed_since_is_told_without_waiting_for_what_is_open(
+def test_what_was_committed_since_is_returned_without_waiting_for_open_transactions(
     cluster: Cluster, state_topic: CompactedTopic
 ) -> None:
     writer, other = writer_of(cluster, state_topic), writer_of(cluster, state_topic, name="other")

@@ -65,7 +65,7 @@ def test_order_is_kept_in_each_partition_over_several_batches(monkeypatch: pytes
     assert it.records == 100
 
 
-def test_records_without_keys_fill_a_batch_and_go_on_with_the_next_partition() -> None:
+def test_records_without_keys_fill_a_batch_and_continue_in_the_next_partition() -> None:
     producer = FakeProducer()
     it = writer(producer, first_partition=2, batch_bytes=10 * 132)
     for _ in range(30):
@@ -88,7 +88,7 @@ def checksum(*records: Record) -> int:
     return it.checksum
 
 
-def test_the_checksum_tells_records_apart_and_not_when_they_were_written() -> None:
+def test_the_checksum_depends_on_the_records_and_not_on_their_timestamps() -> None:
     first, second = Record(0, 1, b"k", b"v"), Record(0, 1, b"k", b"w")
     known = checksum(first, second)
     assert known == checksum(first._replace(timestamp=99), second)

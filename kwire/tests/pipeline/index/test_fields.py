@@ -22,14 +22,14 @@ from testkit.spark.field_values import NOT_INDEXED
 FIELDS = with_columns([("n", "BIGINT"), ("d", "DOUBLE"), ("s", "STRING"), ("b", "BOOLEAN"), ("o.i", "BIGINT")])
 
 
-def test_fields_are_asked_for_by_path_with_or_without_a_type() -> None:
+def test_fields_are_requested_by_path_with_or_without_a_type() -> None:
     found = parse_fields(" user.id , total:double,ok: bool,n:LONG,")
     wanted = (Wanted("user.id"), Wanted("total", "DOUBLE"), Wanted("ok", "BOOLEAN"), Wanted("n", "BIGINT"))
     assert found == wanted
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "names none"),
         (" , ", "names none"),
@@ -45,11 +45,11 @@ def test_fields_are_asked_for_by_path_with_or_without_a_type() -> None:
         ("a.b,a", "one is within the other"),
     ],
 )
-def test_fields_that_cannot_be_are_one_line(text: str, said: str) -> None:
-    with pytest.raises(PipelineError) as told:
+def test_fields_that_cannot_be_are_one_line(text: str, message: str) -> None:
+    with pytest.raises(PipelineError) as caught:
         parse_fields(text)
-    assert said in str(told.value)
-    assert "\n" not in str(told.value)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_columns_have_names_of_their_own() -> None:
@@ -97,7 +97,7 @@ def test_fields_are_read_out_of_a_value(value: bytes | None, found: list[object]
 
 
 @pytest.mark.parametrize(("value", "reason"), NOT_INDEXED)
-def test_what_has_no_place_in_the_index_is_told(value: bytes, reason: str) -> None:
+def test_a_value_that_cannot_be_indexed_is_reported_with_the_reason(value: bytes, reason: str) -> None:
     with pytest.raises(NotIndexed, match=reason):
         read_fields(value, FIELDS)
 

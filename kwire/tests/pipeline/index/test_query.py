@@ -232,7 +232,7 @@ def test_since_and_until_bound_the_time(scene: Scene) -> None:
     assert scene.execute(since_ms=AT_MS + 10_000) == []
 
 
-def test_a_record_has_all_that_kafka_knows_of_it_on_either_side(scene: Scene) -> None:
+def test_a_record_from_index_or_tail_has_every_part_of_its_kafka_record(scene: Scene) -> None:
     answer = execute(scene.query(), now_ms=AT_MS)
     by_place = {(partition, it.offset): it for partition, it in scene.records}
     for it in answer.records:
@@ -252,25 +252,25 @@ def test_the_first_of_them_by_time_are_shown_and_that_there_are_more(scene: Scen
         assert answer.is_cut == (limit < len(everything))
 
 
-def test_how_fresh_it_is_is_told(scene: Scene) -> None:
-    told = execute(scene.query("user.id = 4"), now_ms=scene.committed_ms + 34_000).freshness
-    assert told.age_s == 34.0
-    assert told.offsets == INDEXED
-    assert told.lag == {0: 50, 1: 80}
-    assert told.rows == len([it for number, it in scene.records if it.offset < INDEXED[number]])
+def test_an_answer_reports_its_freshness(scene: Scene) -> None:
+    freshness = execute(scene.query("user.id = 4"), now_ms=scene.committed_ms + 34_000).freshness
+    assert freshness.age_s == 34.0
+    assert freshness.offsets == INDEXED
+    assert freshness.lag == {0: 50, 1: 80}
+    assert freshness.rows == len([it for number, it in scene.records if it.offset < INDEXED[number]])
     behind = [n for n, _ in enumerate(_values(random.Random(7))) if n // 2 >= INDEXED[n % 2]]
-    assert told.not_indexed == len([n for n in behind if n % 29 and (n % 31 == 0 or n % 37 == 0)])
-    assert told.lost == ()
+    assert freshness.not_indexed == len([n for n in behind if n % 29 and (n % 31 == 0 or n % 37 == 0)])
+    assert freshness.lost == ()
 
 
-def test_a_tail_that_is_too_long_is_told_and_may_be_left_out(scene: Scene) -> None:
+def test_a_tail_that_is_too_long_is_refused_and_may_be_left_out(scene: Scene) -> None:
     with pytest.raises(PipelineError, match="is 130 offsets behind topic logs, and --tail-limit is 129"):
         scene.execute(tail_limit=129)
     assert scene.execute(tail_limit=130) == scene.scan(lambda v, r, p: True)
     alone = scene.execute("user.id = 4", tail_limit=0, bootstrap="127.0.0.1:1")
     assert alone == scene.scan(lambda v, r, p: user(v) == 4 and r.offset < INDEXED[p])
-    told = execute(scene.query(tail_limit=0), now_ms=AT_MS).freshness
-    assert (told.lag, told.not_indexed) == (None, None)
+    freshness = execute(scene.query(tail_limit=0), now_ms=AT_MS).freshness
+    assert (freshness.lag, freshness.not_indexed) == (None, None)
 
 
 # The command.
@@ -285,17 +285,17 @@ def query(scene: Scene, *arguments: str) -> Result:
 
 
 def test_answers_as_people_see_them(scene: Scene, snapshot: Snapshot) -> None:
-    asking = Prompt(["query", TOPIC], flags_of(scene))
-    asking("--where", "offset = 3", "--since", "2020-01-01")
-    asking("--where", "user.id = 4 AND key IS NOT NULL", "--limit", "3")
-    asking("--where", "user.id = 99")
-    asking("--where", "user.id = 4", "--tail-limit", "0", "--limit", "1")
-    snapshot("query", re.sub(r"is [\d,]+ s old", "is 60 s old", asking.transcript))
+    prompt = Prompt(["query", TOPIC], flags_of(scene))
+    prompt("--where", "offset = 3", "--since", "2020-01-01")
+    prompt("--where", "user.id = 4 AND key IS NOT NULL", "--limit", "3")
+    prompt("--where", "user.id = 99")
+    prompt("--where", "user.id = 4", "--tail-limit", "0", "--limit", "1")
+    snapshot("query", re.sub(r"is [\d,]+ s old", "is 60 s old", prompt.transcript))
 
 
 def test_records_are_lines_of_json_and_freshness_goes_to_standard_error(scene: Scene) -> None:
-    asking = Prompt(["query", TOPIC], flags_of(scene))
-    lines = asking.json("--where", "user.id = 4 AND key IS NOT NULL", "--limit", "3")
+    prompt = Prompt(["query", TOPIC], flags_of(scene))
+    lines = prompt.json("--where", "user.id = 4 AND key IS NOT NULL", "--limit", "3")
     assert [(it["partition"], it["offset"]) for it in lines] == scene.scan(
         lambda v, r, p: user(v) == 4 and r.key is not None
     )[:3]
@@ -304,21 +304,25 @@ def test_records_are_lines_of_json_and_freshness_goes_to_standard_error(scene: S
         {"name": "h", "value": "/w==", "value_encoding": "base64"},
         {"name": "none", "value": None},
     ]
-    told = json.loads(asking.stderr)
+    freshness = json.loads(prompt.stderr)
     binary = attrs.evolve(execute(scene.query("offset = 3"), now_ms=AT_MS).records[0], key=b"\xff", value=b"\xff")
     check_all_keys("query", [*lines, as_json_object(binary)])
-    check_all_keys("query on standard error", [told])
-    assert (told["offsets"], told["lag"], told["is_cut"]) == ({"0": 100, "1": 70}, {"0": 50, "1": 80}, True)
+    check_all_keys("query on standard error", [freshness])
+    assert (freshness["offsets"], freshness["lag"], freshness["is_cut"]) == (
+        {"0": 100, "1": 70},
+        {"0": 50, "1": 80},
+        True,
+    )
 
 
 def test_nothing_found_is_no_error(scene: Scene) -> None:
-    asking = Prompt(["query", TOPIC], flags_of(scene))
-    assert asking.json("--where", "user.id = 99") == []
-    assert asking("--where", "user.id = 99").stdout == ""
+    prompt = Prompt(["query", TOPIC], flags_of(scene))
+    assert prompt.json("--where", "user.id = 99") == []
+    assert prompt("--where", "user.id = 99").stdout == ""
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--where", "gone = 1"), "'gone' is not indexed: user.id, s, d, b are"),
         (("--where", "s = '"), "cannot be read"),
@@ -333,10 +337,10 @@ def test_nothing_found_is_no_error(scene: Scene) -> None:
         (("--to", "s3://b/w"), "Tables elsewhere need a catalog"),
     ],
 )
-def test_what_cannot_be_answered_is_one_line(scene: Scene, arguments: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_answered_is_one_line(scene: Scene, arguments: tuple[str, ...], message: str) -> None:
     done = query(scene, *arguments)
     assert done.exit_code == 2, done.output
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stderr.startswith("kwire query: ")
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""

@@ -78,12 +78,12 @@ def found(text: str, **values: Any) -> bool | None:
         ("timestamp = 1700000000000", {"kafka_timestamp": NOW_MS}, True),
     ],
 )
-def test_a_condition_means_what_sql_says(text: str, values: dict[str, Any], meets: bool | None) -> None:
+def test_a_condition_means_the_same_as_in_sql(text: str, values: dict[str, Any], meets: bool | None) -> None:
     assert found(text, **values) is meets
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "has 'the end' where a field should be"),
         ("n", "where =, <, IN, BETWEEN, IS NULL or the like should be"),
@@ -119,11 +119,11 @@ def test_a_condition_means_what_sql_says(text: str, values: dict[str, Any], meet
         ("(" * 200 + "n = 1" + ")" * 200, "nested deeper than 100"),
     ],
 )
-def test_what_is_no_condition_is_one_line(text: str, said: str) -> None:
-    with pytest.raises(PipelineError) as told:
+def test_what_is_no_condition_is_one_line(text: str, message: str) -> None:
+    with pytest.raises(PipelineError) as caught:
         parse_where(text, FIELDS, now_ms=NOW_MS)
-    assert any(it in str(told.value) for it in said.split("|"))
-    assert str(told.value).isprintable()
+    assert any(it in str(caught.value) for it in message.split("|"))
+    assert str(caught.value).isprintable()
 
 
 COLUMNS = [Column(name, "BIGINT", (name,)) for name in ("a", "b", "c")]

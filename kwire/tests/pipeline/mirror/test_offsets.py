@@ -76,7 +76,7 @@ def next_seen(found: Copies, target: int) -> int | None:
 
 
 @given(copies(), st.sets(st.integers(0, 40)))
-def test_whoever_goes_on_at_the_target_sees_the_next_record_first(
+def test_a_consumer_that_continues_at_the_target_sees_the_next_record_first(
     made: tuple[int, Copies, int], cuts: set[int]
 ) -> None:
     begin, found, source = made

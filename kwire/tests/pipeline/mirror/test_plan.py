@@ -22,7 +22,7 @@ def plan(**options: Any) -> MirrorPlan:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"topics": ()}, "no topic is named"),
         ({"topics": ("a", "b", "a")}, "topic a is named twice"),
@@ -39,8 +39,8 @@ def plan(**options: Any) -> MirrorPlan:
         ({"source_options": {"kafka.group.id": "g"}}, "Spark's readers are in no group"),
     ],
 )
-def test_what_cannot_be_meant_is_a_line(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(PipelineError, match=said):
+def test_what_cannot_be_meant_is_a_line(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
         plan(**options).check()
 
 
@@ -57,9 +57,13 @@ def test_topics_are_renamed_by_a_template() -> None:
 
 
 def test_the_plan_shows_what_it_does_and_no_secrets() -> None:
-    told = plan(exactly_once=True, source_options={"kafka.ssl.key.password": "x"}).describe()
-    assert (told["delivery"], told["topics"], told["groups"]) == ("exactly once", {"orders": "orders"}, ".*")
-    options = told["source_options"]
+    described = plan(exactly_once=True, source_options={"kafka.ssl.key.password": "x"}).describe()
+    assert (described["delivery"], described["topics"], described["groups"]) == (
+        "exactly once",
+        {"orders": "orders"},
+        ".*",
+    )
+    options = described["source_options"]
     assert isinstance(options, dict)
     assert (options["subscribe"], options["kafka.ssl.key.password"]) == ("orders", "(not shown)")
     assert options["kafka.isolation.level"] == "read_committed"
@@ -70,7 +74,7 @@ def test_the_plan_shows_what_it_does_and_no_secrets() -> None:
 SET = {"retention.ms": "1", "min.insync.replicas": "2", "message.timestamp.type": "LogAppendTime", "x.y": "z"}
 
 
-def test_configurations_that_name_brokers_or_would_stamp_records_anew_are_left_out() -> None:
+def test_configurations_that_name_brokers_or_would_change_timestamps_are_left_out() -> None:
     assert wanted_configs(SET, {"x.y"}) == {"retention.ms": "1"}
 
 

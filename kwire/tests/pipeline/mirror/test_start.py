@@ -95,14 +95,14 @@ def scene(addresses: tuple[str, str]) -> Scene:
     return Scene(*addresses)
 
 
-def test_it_goes_on_where_it_was(scene: Scene) -> None:
+def test_a_mirror_resumes_at_its_position(scene: Scene) -> None:
     found = scene.job_start().topics[scene.topic]
     assert (dict(found.begun.position.offsets), found.is_new) == ({0: 3}, False)
-    anew = scene.job_start(name="another", begin="latest").topics[scene.topic]
-    assert (dict(anew.begun.position.offsets), anew.is_new) == ({0: 5}, True)
+    another = scene.job_start(name="another", begin="latest").topics[scene.topic]
+    assert (dict(another.begun.position.offsets), another.is_new) == ({0: 5}, True)
 
 
-def test_what_was_deleted_before_it_was_mirrored_is_told_or_noted(scene: Scene) -> None:
+def test_what_was_deleted_before_it_was_mirrored_is_an_error_or_is_recorded(scene: Scene) -> None:
     with Cluster(scene.source) as source:
         wanted = DeleteRecordsTopic(scene.topic, [DeleteRecordsPartition(0, 4)])
         source.call(DeleteRecordsRequest([wanted], 10_000), node_id=source.leader(TopicPartition(scene.topic, 0)))
@@ -156,14 +156,16 @@ def refused(*arguments: str) -> str:
 
 def test_a_dry_run_shows_what_would_be_made_and_makes_nothing(scene: Scene) -> None:
     flags = ("mirror", scene.topic, "--from", scene.source, "--to", scene.target, "--dry-run")
-    (told,) = Prompt(["pipeline"]).json(*flags, "--rename", "one.{topic}")
-    check_all_keys("pipeline mirror", [told])
+    (described,) = Prompt(["pipeline"]).json(*flags, "--rename", "one.{topic}")
+    check_all_keys("pipeline mirror", [described])
     with Cluster(scene.source) as source, Cluster(scene.target) as target:
         name = f"{source.cluster_id}-{target.cluster_id}"
         origin = f"{source.cluster_id}/{scene.topic}"
-        assert {it.name for it in target.metadata(None).topics}.isdisjoint({f"one.{scene.topic}", told["kept_topic"]})
-    assert (told["name"], told["kept_topic"]) == (name, f"kwire-mirror-{name}")
-    assert told["topics"][scene.topic] == {
+        assert {it.name for it in target.metadata(None).topics}.isdisjoint(
+            {f"one.{scene.topic}", described["kept_topic"]}
+        )
+    assert (described["name"], described["kept_topic"]) == (name, f"kwire-mirror-{name}")
+    assert described["topics"][scene.topic] == {
         "target": f"one.{scene.topic}",
         "start": {"0": 0},
         "unread": {"0": 5},
@@ -174,18 +176,18 @@ def test_a_dry_run_shows_what_would_be_made_and_makes_nothing(scene: Scene) -> N
         "reset": [],
         "origins": [origin],
     }
-    assert told["delivery"] == "at least once"
+    assert described["delivery"] == "at least once"
 
 
 def test_a_plan_as_people_see_it(addresses: tuple[str, str], snapshot: Snapshot) -> None:
     scene = Scene(*addresses, topic="orders")
     with Cluster(scene.source) as source, Cluster(scene.target) as target:
         clusters = {str(source.cluster_id): "CLUSTER-ONE", str(target.cluster_id): "CLUSTER-TWO"}
-    asking = Prompt(["pipeline"], renamed={scene.source: "one:9092", scene.target: "two:9092", **clusters})
+    prompt = Prompt(["pipeline"], renamed={scene.source: "one:9092", scene.target: "two:9092", **clusters})
     flags = ("mirror", "orders", "--from", scene.source, "--to", scene.target, "--dry-run")
-    asking(*flags, "--rename", "one.{topic}")
-    asking(*flags, "--name", "orders", "--no-groups", "--exactly-once")
-    snapshot("pipeline-mirror", asking.transcript)
+    prompt(*flags, "--rename", "one.{topic}")
+    prompt(*flags, "--name", "orders", "--no-groups", "--exactly-once")
+    snapshot("pipeline-mirror", prompt.transcript)
 
 
 def test_bad_input_and_clusters_that_are_not_there_are_one_line(scene: Scene) -> None:

@@ -45,9 +45,9 @@ def test_all_that_is_kept_is_read_again() -> None:
 
 def test_it_is_as_documented() -> None:
     assert POSITION.key == b'{"position":["orders",3]}'
-    told = json.loads(POSITION.value())
-    assert (told["next"], told["next_target"], told["run"]) == (47, 37, [40, 30, 7])
-    assert told["origins"] == [["a", "orders"], ["z", "first"]]
+    stored = json.loads(POSITION.value())
+    assert (stored["next"], stored["next_target"], stored["run"]) == (47, 37, [40, 30, 7])
+    assert stored["origins"] == [["a", "orders"], ["z", "first"]]
     assert json.loads(attrs.evolve(POSITION, run=None).value())["next_target"] == 5
     assert run_values(AT, [Run(40, 30, 7)], [Run(1, 1, 1)]) == {
         b'{"run":["orders",3,40]}': b'{"target":30,"count":7}',
@@ -56,7 +56,7 @@ def test_it_is_as_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         (b"nonsense", b"{}", "has something else in it"),
         (b'["position"]', b"{}", "has something else in it"),
@@ -65,8 +65,8 @@ def test_it_is_as_documented() -> None:
         (POSITION.key, b'{"version": 1}', "cannot be read"),
     ],
 )
-def test_what_is_no_mirrors_is_a_line(key: bytes, value: bytes, said: str) -> None:
-    with pytest.raises(PipelineError, match=said):
+def test_what_is_no_mirrors_is_a_line(key: bytes, value: bytes, message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
         State.read({key: value})
 
 

@@ -177,7 +177,7 @@ def scene(source: Cluster, target: Cluster) -> Scene:
     return Scene(source, target, f"t{next(_numbers)}")
 
 
-def test_records_go_over_as_they_are_and_the_map_knows_where(scene: Scene) -> None:
+def test_records_are_copied_unchanged_and_the_map_has_their_offsets(scene: Scene) -> None:
     scene.send(7, aborted=3)
     scene.send(1, partition=1)
     first = scene.batch()
@@ -203,7 +203,7 @@ def test_what_is_nothing_but_aborted_moves_the_position_alone(scene: Scene) -> N
     scene.check_copy()
 
 
-def test_without_transactions_a_run_goes_on_over_batches(source: Cluster, target: Cluster) -> None:
+def test_without_transactions_a_run_continues_across_batches(source: Cluster, target: Cluster) -> None:
     scene = Scene(source, target, f"t{next(_numbers)}", exactly_once=False)
     for _ in range(3):
         Producer(source).produce({scene.at: [Record(0, 1, b"", b"v") for _ in range(5)]})
@@ -267,7 +267,7 @@ def test_a_task_that_is_run_again_passes_over_what_it_has_written(scene: Scene) 
     scene.send(9)
     known = dict(scene.known)
     scene.batch()
-    scene.known = known  # the driver was told nothing
+    scene.known = known  # the driver did not get the result
     (copied,) = scene.batch()
     assert (copied.records, copied.was_further) == (0, True)
     scene.check_copy()
@@ -290,7 +290,7 @@ def test_another_mirror_of_the_name_is_noticed(scene: Scene) -> None:
         )
 
 
-def test_a_position_that_went_back_is_told(scene: Scene) -> None:
+def test_a_position_that_went_back_is_reported(scene: Scene) -> None:
     scene.send(3)
     scene.batch()
     scene.send(3)

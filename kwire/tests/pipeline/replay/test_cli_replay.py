@@ -75,9 +75,9 @@ def planned(*arguments: str) -> dict[str, Any]:
 
 
 def test_a_plan_as_people_see_it(bootstrap: str, snapshot: Snapshot) -> None:
-    asking = Prompt(["pipeline", "replay"], ["-b", bootstrap], {bootstrap: "127.0.0.1:9092"})
-    asking("orders", "--to-topic", "copy", "--where", "TRUE", "--name", "again", "--dry-run")
-    snapshot("pipeline-replay", asking.transcript)
+    prompt = Prompt(["pipeline", "replay"], ["-b", bootstrap], {bootstrap: "127.0.0.1:9092"})
+    prompt("orders", "--to-topic", "copy", "--where", "TRUE", "--name", "again", "--dry-run")
+    snapshot("pipeline-replay", prompt.transcript)
 
 
 def test_a_dry_run_shows_what_would_be_replayed_and_makes_nothing(bootstrap: str) -> None:
@@ -91,14 +91,14 @@ def test_a_dry_run_shows_what_would_be_replayed_and_makes_nothing(bootstrap: str
         assert peek(cluster, "never", "kwire-replays") is None
 
 
-def test_a_replay_that_is_done_says_so_and_does_nothing(bootstrap: str) -> None:
+def test_a_replay_that_is_done_prints_done_and_does_nothing(bootstrap: str) -> None:
     flags = ("orders", "-b", bootstrap, "--to-topic", "copy")
     described = planned(*flags)
     command = {"topic": "orders", "--from": "earliest", "--until": "latest", "--where": None, "--to-topic": "copy"}
     pin(bootstrap, described["name"], attrs.evolve(PINNED, command=command, state="done", records=5))
-    asking = Prompt(["pipeline", "replay"])
-    assert asking.json(*flags) == [{"event": "done", "name": described["name"], "records": 5}]
-    assert json.loads(asking(*flags).stdout)["event"] == "done", "what is no terminal gets JSON"
+    prompt = Prompt(["pipeline", "replay"])
+    assert prompt.json(*flags) == [{"event": "done", "name": described["name"], "records": 5}]
+    assert json.loads(prompt(*flags).stdout)["event"] == "done", "what is no terminal gets JSON"
     assert planned(*flags)["state"] == "done"
 
 
@@ -125,19 +125,19 @@ def test_json_has_the_keys_of_the_page(bootstrap: str, capsys: pytest.CaptureFix
     plan = TablePlan(bootstrap=bootstrap, topic="orders", warehouse=parse_warehouse("w", {}), table="orders")
     table_at(plan, Position("cluster", "orders", "id", {0: 5}))
     flags = ("orders", "-b", bootstrap, "--to-topic", "copy")
-    told: list[Any] = [planned(*flags), planned(*flags, "--warehouse", "w")]
+    objects: list[Any] = [planned(*flags), planned(*flags, "--warehouse", "w")]
     running = Running(give_up_after_s=1, metrics_port=None, conf={}, master=None, as_json=True, dry_run=False)
     for state in ("done", "running"):
         cli_replay._print_result(
             cast(Any, SimpleNamespace(name="orders-to-copy")), attrs.evolve(PINNED, state=state), running
         )
-    told += map(json.loads, capsys.readouterr().out.splitlines())
-    assert [it["event"] for it in told[2:]] == ["done", "stopped"]
-    check_all_keys("pipeline replay", told)
+    objects += map(json.loads, capsys.readouterr().out.splitlines())
+    assert [it["event"] for it in objects[2:]] == ["done", "stopped"]
+    check_all_keys("pipeline replay", objects)
 
 
 @pytest.mark.parametrize(
-    ("flags", "says"),
+    ("flags", "message"),
     [
         (("orders", "--to-topic", "copy", "--from", "soon"), "'soon' is neither an offset"),
         (
@@ -158,5 +158,5 @@ def test_json_has_the_keys_of_the_page(bootstrap: str, capsys: pytest.CaptureFix
         (("orders", "--to-topic", "copy", "--target", "nowhere"), "the target's brokers, nowhere: "),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(bootstrap: str, flags: tuple[str, ...], says: str) -> None:
-    assert says in refused(*flags, "-b", bootstrap)
+def test_what_is_wrong_is_reported_in_a_line(bootstrap: str, flags: tuple[str, ...], message: str) -> None:
+    assert message in refused(*flags, "-b", bootstrap)

@@ -52,7 +52,7 @@ def test_the_same_command_has_the_same_name_whatever_the_brokers_addresses_are()
 
 
 @pytest.mark.parametrize(
-    ("others", "says"),
+    ("others", "message"),
     [
         ({"given_name": "a/b"}, "--name 'a/b' is no name"),
         ({"given_name": ""}, "is no name"),
@@ -70,8 +70,8 @@ def test_the_same_command_has_the_same_name_whatever_the_brokers_addresses_are()
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused_in_a_line(others: dict[str, Any], says: str) -> None:
-    with pytest.raises(PipelineError, match=says) as caught:
+def test_what_cannot_be_meant_is_refused_in_a_line(others: dict[str, Any], message: str) -> None:
+    with pytest.raises(PipelineError, match=message) as caught:
         plan(**others).check()
     assert "\n" not in str(caught.value)
 
@@ -91,7 +91,7 @@ def test_what_was_decided_is_read_as_it_was_kept(source: PinnedTable | PinnedTop
     assert Pinned.from_json(it.to_json()) == it
 
 
-def test_what_a_newer_kwire_kept_or_nobody_is_told_in_a_line() -> None:
+def test_a_stored_replay_that_is_newer_or_broken_is_refused() -> None:
     with pytest.raises(PipelineError, match="newer kwire"):
         Pinned.from_json(PINNED.to_json().replace(b'"version": 1', b'"version": 2'))
     for broken in (b"", b"[]", b"{}", PINNED.to_json().replace(b'"run"', b'"walk"')):
@@ -116,7 +116,7 @@ def test_a_target_that_is_another_or_has_grown_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"cluster_id": "c2"}, "of cluster cluster, and this is cluster c2"),
         ({"topic_id": "new"}, "deleted and created again"),
@@ -124,10 +124,10 @@ def test_a_target_that_is_another_or_has_grown_is_refused() -> None:
         ({"starts": {0: 30, 1: 60}}, "partition 0 offsets 10 to 29; partition 1 offsets 20 to 49. --skip-lost"),
     ],
 )
-def test_a_source_that_has_not_all_any_more_is_refused(change: dict[str, Any], says: str) -> None:
+def test_a_source_that_has_not_all_any_more_is_refused(change: dict[str, Any], message: str) -> None:
     source = PINNED.source
     assert isinstance(source, PinnedTopic)
-    with pytest.raises(PipelineError, match=says):
+    with pytest.raises(PipelineError, match=message):
         check_source(source, attrs.evolve(TOPIC, **change), {1: 20}, skip_lost=False)
 
 

@@ -12,7 +12,7 @@ def values_of(target: int, position: Position, *, name: str = "r", generation: i
     return {position_key(name, generation, target): position.to_json()}
 
 
-def test_what_came_since_is_told_with_what_is_left() -> None:
+def test_a_step_reports_the_new_records_and_what_is_left() -> None:
     it = Progress("r", 2, {0: 10, 1: 20, 2: 30})
     it.take(values_of(0, Position(3, {0: 4})))
     it.begin()

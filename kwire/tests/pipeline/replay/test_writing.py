@@ -277,7 +277,7 @@ def test_a_slow_replay_commits_each_second_and_waits_outside_of_transactions(
     assert len(commits) <= 12
 
 
-def test_positions_are_read_as_they_were_kept_and_know_a_row_that_comes_too_late() -> None:
+def test_positions_are_read_as_they_were_kept_and_refuse_a_row_that_comes_too_late() -> None:
     position = Position().behind([row(0, 1, 4), row(0, 0, 7), row(0, 1, 9)])
     assert position == Position(3, {0: 8, 1: 10})
     assert Position.from_json(position.to_json()) == position

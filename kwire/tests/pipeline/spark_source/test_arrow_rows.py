@@ -119,7 +119,7 @@ def test_a_header_that_is_no_utf8_is_replaced() -> None:
 
 
 @given(st.lists(records, min_size=1, max_size=4), st.data())
-def test_what_is_damaged_is_told_or_read_but_breaks_nothing(its_records: list[Record], data: st.DataObject) -> None:
+def test_damaged_records_are_reported_or_read_but_break_nothing(its_records: list[Record], data: st.DataObject) -> None:
     """The CRC was checked before; a producer may send anything under a right one."""
     octets = bytearray(build_batch(its_records))
     at = data.draw(st.integers(61, len(octets) - 1))
@@ -141,7 +141,7 @@ def test_records_stamped_by_the_broker_and_others_may_follow_each_other() -> Non
     compared(batches[1:])
 
 
-def test_a_time_that_spark_cannot_hold_is_told() -> None:
+def test_a_time_that_spark_cannot_hold_is_reported() -> None:
     with pytest.raises(CorruptRecords, match="overflow"):
         found([batch(build_batch([Record(0, 1 << 60)]))])
 
@@ -159,7 +159,7 @@ def test_a_time_that_spark_cannot_hold_is_told() -> None:
         b"\x1a\x00" + b"\xff" * 11 + b"\x00",  # a number without end
     ],
 )
-def test_lengths_that_lie_are_told(content: bytes, *, include_headers: bool) -> None:
+def test_wrong_lengths_are_reported(content: bytes, *, include_headers: bool) -> None:
     header = read_header(build_batch([Record()]))
     data = build_batch([Record()])[:61] + content
     header = header._replace(batch_length=len(data) - 12)

@@ -37,7 +37,7 @@ def test_a_time_counts_before_offsets_and_one_for_all_before_one_for_each() -> N
     )
 
 
-def test_what_is_read_is_said_in_one_of_three_ways() -> None:
+def test_the_topics_are_given_by_one_of_three_options() -> None:
     assert parse(subscribe=" a, b ,").subscription == Subscription(topics=frozenset({"a", "b"}))
     assert parse(subscribe="-", subscribePattern="a.*").subscription == Subscription(pattern="a.*")
     assigned = parse(subscribe="-", assign='{"a": [0, 2]}').subscription.assigned
@@ -94,7 +94,7 @@ def test_a_delay_may_have_a_unit(text: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({"kafka__bootstrap__servers": "-"}, "option kafka.bootstrap.servers is missing"),
         ({"subscribe": "-"}, "none is given"),
@@ -124,10 +124,10 @@ def test_a_delay_may_have_a_unit(text: str, ms: int) -> None:
         ({"startingOffset": "earliest"}, "option startingoffset is not supported"),
     ],
 )
-def test_what_is_wrong_is_told_by_its_name(given: dict[str, Any], says: str) -> None:
+def test_a_wrong_option_is_an_error_in_one_line(given: dict[str, Any], message: str) -> None:
     with pytest.raises(PipelineError) as caught:
         parse(**given)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

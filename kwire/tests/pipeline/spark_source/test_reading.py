@@ -60,35 +60,35 @@ def test_nothing_planned_is_nothing_read(brokers: FakeBrokers) -> None:
     assert list(read_range(None, options(), lambda _: brokers.cluster())) == []
 
 
-def test_what_aged_out_is_told_by_its_offsets(brokers: FakeBrokers) -> None:
+def test_records_that_aged_out_are_named_by_their_offsets(brokers: FakeBrokers) -> None:
     log(brokers, 5, 10)
     with pytest.raises(PipelineError, match=r"offsets 2 to 8 of t-0 cannot be read: .* some data may have been missed"):
         values(brokers, 2, 9)
     assert values(brokers, 2, 9, failOnDataLoss="false") == [b"5", b"6", b"7", b"8"]
 
 
-def test_an_end_that_is_not_reached_is_told_or_taken_as_it_is(brokers: FakeBrokers) -> None:
+def test_an_end_that_is_not_reached_is_an_error_or_taken_as_it_is(brokers: FakeBrokers) -> None:
     log(brokers, 0, 5)
     with pytest.raises(PipelineError, match=r"offsets 5 to 8 of t-0 cannot be read: nothing has come"):
         values(brokers, 3, 9)
     assert values(brokers, 3, 9, failOnDataLoss="false") == [b"3", b"4"]
 
 
-def test_a_start_beyond_the_end_is_told_or_nothing(brokers: FakeBrokers) -> None:
+def test_a_start_beyond_the_end_is_an_error_or_reads_nothing(brokers: FakeBrokers) -> None:
     log(brokers, 0, 5)
     with pytest.raises(PipelineError, match="offset 7 of t-0 is out of range"):
         values(brokers, 7, 9)
     assert values(brokers, 7, 9, failOnDataLoss="false") == []
 
 
-def test_a_topic_that_is_another_by_now_is_told_or_read(brokers: FakeBrokers) -> None:
+def test_a_topic_that_is_another_by_now_is_an_error_or_is_read(brokers: FakeBrokers) -> None:
     log(brokers, 0, 5)
     with pytest.raises(PipelineError, match="that was read is deleted; this is another"):
         values(brokers, 0, 2, topic_id=b"another".ljust(16))
     assert values(brokers, 0, 2, topic_id=b"another".ljust(16), failOnDataLoss="false") == [b"0", b"1"]
 
 
-def test_brokers_out_of_reach_are_told_in_one_line(brokers: FakeBrokers) -> None:
+def test_brokers_out_of_reach_are_reported_in_one_line(brokers: FakeBrokers) -> None:
     brokers.down = {1, 2}
     with pytest.raises(PipelineError, match="cannot reach node:1: Connection refused; cannot reach node:2"):
         values(brokers, 0, 2)
@@ -139,16 +139,16 @@ def test_what_open_transactions_hold_back_is_no_latest_offset_of_committed_data(
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({"startingTimestamp": "99"}, "option startingTimestamp: t-0, t-1 has no record of 99 ms or later"),
         ({"startingOffsets": '{"t": {"0": 1}}'}, "every partition that is read: t-1 is missing"),
         ({"startingOffsets": '{"t": {"0": 1, "1": 1, "2": 1}}'}, "names what is not read: t-2"),
     ],
 )
-def test_a_start_that_cannot_be_found_is_told(brokers: FakeBrokers, given: dict[str, str], says: str) -> None:
+def test_a_start_that_cannot_be_found_is_reported(brokers: FakeBrokers, given: dict[str, str], message: str) -> None:
     two_partitions(brokers)
-    with pytest.raises(PipelineError, match=says):
+    with pytest.raises(PipelineError, match=message):
         offset_reader(brokers, **given).starts([T0, T1])
 
 

@@ -56,7 +56,7 @@ def test_every_column_has_its_place() -> None:
     assert [to for to, _, _ in records(rows, "z", 5)] == ["z", "z"]
 
 
-def test_a_row_that_cannot_be_placed_is_told() -> None:
+def test_a_row_that_cannot_be_placed_is_reported() -> None:
     with pytest.raises(PipelineError, match="column topic is null"):
         list(records(pa.record_batch({"value": ["v"], "topic": pa.array([None], pa.string())}), None, 5))
     with pytest.raises(PipelineError, match="column partition is -1"):
@@ -64,7 +64,7 @@ def test_a_row_that_cannot_be_placed_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "topic", "says"),
+    ("columns", "topic", "message"),
     [
         ({"key": StringType()}, "t", "column value is missing: the rows have key"),
         (VALUE, None, "nothing says which topic"),
@@ -75,10 +75,10 @@ def test_a_row_that_cannot_be_placed_is_told() -> None:
         ({**VALUE, "headers": ArrayType(StringType())}, "t", "column headers is array<string>"),
     ],
 )
-def test_columns_of_another_type_are_told(columns: dict[str, DataType], topic: str | None, says: str) -> None:
+def test_columns_of_another_type_are_refused(columns: dict[str, DataType], topic: str | None, message: str) -> None:
     with pytest.raises(PipelineError) as caught:
         check_columns(schema(**columns), topic)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_columns_that_can_be_written_are_taken() -> None:
@@ -123,7 +123,7 @@ def test_every_option_has_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({"kafka__acks": "1"}, "option kafka.acks is '1': give one of all, -1"),
         ({"kafka__enable__idempotence": "false"}, "option kafka.enable.idempotence is 'false'"),
@@ -133,8 +133,8 @@ def test_every_option_has_its_place() -> None:
         ({"kwire__sink__mode": "sometimes"}, "one of exactly-once, at-least-once"),
     ],
 )
-def test_what_is_wrong_is_told_by_its_name(given: dict[str, Any], says: str) -> None:
-    with pytest.raises(PipelineError, match=says):
+def test_a_wrong_option_is_named(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
         parse(**given)
 
 

@@ -63,7 +63,7 @@ def test_from_the_beginning_each_batch_keeps_to_the_limit() -> None:
     assert (start, first) == ({"t": {"0": 0}}, {"t": {"0": 10}})
     assert tasks(stream, start, first) == [(0, 0, 10)]
     second = stream.latestOffset()
-    assert stream.latestOffset() == second == {"t": {"0": 20}}  # asked twice, it is one batch
+    assert stream.latestOffset() == second == {"t": {"0": 20}}  # two calls, one batch
     stream.commit(first)
     assert tasks(stream, first, second) == [(0, 10, 20)]
     third = stream.latestOffset()
@@ -86,7 +86,7 @@ def test_after_a_restart_in_the_midst_of_a_batch_that_batch_is_read_again() -> N
     assert stream.latestOffset() == {"t": {"0": 50}}
 
 
-def test_where_it_begins_is_asked_for_once() -> None:
+def test_the_first_offsets_are_read_once() -> None:
     topics = FakeTopics({A: 5})
     stream = reader(topics)
     stream.latestOffset()
@@ -119,14 +119,14 @@ def test_a_batch_is_held_back_until_it_is_worth_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         (lambda topics: topics.ends.pop(B), "t-1: deleted; some data may have been missed"),
         (lambda topics: topics.ends.update({A: 2}), "t-0: its end has moved back from 5 to 2"),
         (lambda topics: topics.topic_ids.update(t=b"second"), "t: deleted, and created again"),
     ],
 )
-def test_what_is_gone_ends_the_query_unless_that_is_allowed(change: Any, says: str) -> None:
+def test_what_is_gone_ends_the_query_unless_that_is_allowed(change: Any, message: str) -> None:
     for allowed in (False, True):
         topics = FakeTopics({A: 5, B: 5})
         stream = reader(topics, failOnDataLoss=str(not allowed))
@@ -138,7 +138,7 @@ def test_what_is_gone_ends_the_query_unless_that_is_allowed(change: Any, says: s
         if allowed:
             assert tasks(stream, first, second) in ([], [(0, 5, 8)])
         else:
-            with pytest.raises(PipelineError, match=says):
+            with pytest.raises(PipelineError, match=message):
                 tasks(stream, first, second)
 
 
@@ -151,6 +151,6 @@ def test_a_task_has_the_options_and_nothing_else() -> None:
     assert topics.is_closed
 
 
-def test_offsets_of_another_source_are_told() -> None:
+def test_offsets_of_another_source_are_refused() -> None:
     with pytest.raises(PipelineError, match="the checkpoint's offsets are not those of this source"):
         reader(FakeTopics({A: 5})).partitions({"logOffset": 3}, {"logOffset": 4})

@@ -84,7 +84,7 @@ def test_where_questions_are_answered_an_error_that_becomes_an_answer_is_a_check
     assert "except ():" in ast.unparse(broken(last, CAUGHT))
 
 
-def test_in_a_handler_what_asks_the_authorizer_is_a_check() -> None:
+def test_in_a_handler_what_calls_the_authorizer_is_a_check() -> None:
     assert texts("kwire/handlers/a.py", HANDLER) == [
         "authorization.check(context, READ, TOPIC, 't')",
         "authorization.divided(context, READ, request.topics, name_of)",
@@ -147,7 +147,7 @@ def test_the_same_check_twice_in_a_function_has_two_names() -> None:
     assert ast.unparse(broken(second, source)).count("check(a)") == 1
 
 
-def test_a_check_that_is_not_there_is_said_to_be_missing() -> None:
+def test_a_check_that_is_not_there_is_reported_as_missing() -> None:
     [check] = checks_of("a.py", "check(a)")
     with pytest.raises(LookupError, match="no such check: a.py"):
         broken(check, "pass")

@@ -60,10 +60,10 @@ def test_the_keys_of_the_last_success_stay_in_use() -> None:
 
 def test_an_unknown_key_is_fetched_for_once_a_minute() -> None:
     machine = fresh()
-    told = []
-    machine.on_wanted = lambda: told.append("wanted")
+    notified = []
+    machine.on_wanted = lambda: notified.append("wanted")
     machine.note_unknown("new")
-    assert told == ["wanted"]
+    assert notified == ["wanted"]
     assert machine.due_ms(20_000) == 20_000
     machine.succeeded(KEYS, 20_001)
     machine.note_unknown("new")
@@ -91,7 +91,7 @@ def test_unknown_keys_do_not_make_fetches_follow_each_other_closely() -> None:
     assert machine.due_ms(10_060) == 20_050
 
 
-def test_a_new_key_may_be_asked_for_again_once_it_was_there() -> None:
+def test_a_new_key_may_be_requested_again_once_it_was_there() -> None:
     machine = fresh()
     machine.note_unknown("k1")
     machine.due_ms(20_000)
@@ -132,14 +132,14 @@ def test_names_that_are_too_long_or_missing_ask_for_nothing() -> None:
 
 def test_of_very_many_names_before_one_look_the_first_are_heard() -> None:
     machine = fresh()
-    told = []
-    machine.on_wanted = lambda: told.append("wanted")
+    notified = []
+    machine.on_wanted = lambda: notified.append("wanted")
     for number in range(2 * MAX_UNKNOWN):
         machine.note_unknown(str(number))
-    assert len(told) == MAX_UNKNOWN
+    assert len(notified) == MAX_UNKNOWN
     machine.due_ms(20_000)
     machine.note_unknown("one more")
-    assert len(told) == MAX_UNKNOWN + 1
+    assert len(notified) == MAX_UNKNOWN + 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 200_000), st.booleans()), max_size=60))

@@ -55,7 +55,7 @@ def rejection(tokens: SignedTokens, text: str) -> str:
 
 
 @pytest.mark.parametrize("alg", sorted(ALGORITHMS))
-def test_a_token_of_each_algorithm_says_who_has_it_and_until_when(alg: str) -> None:
+def test_a_token_of_each_algorithm_has_a_principal_and_an_expiry(alg: str) -> None:
     tokens = validator(jwk("k1", alg))
     accepted = tokens.validate(token(alg=alg), now_ms=NOW_MS)
     assert accepted == AcceptedToken("alice", (NOW_S + 600) * 1000)
@@ -136,7 +136,7 @@ def test_extensions_that_a_token_demands_are_not_known() -> None:
     assert "crit" in rejection(validator(), f"{signed}.{segment(b'x' * 256)}")
 
 
-def test_an_unknown_key_is_asked_for() -> None:
+def test_an_unknown_key_is_requested() -> None:
     tokens = validator()
     assert "has the id 'new' that the token names" in rejection(tokens, token(kid="new"))
     assert isinstance(tokens.holder, Keys)
@@ -144,7 +144,7 @@ def test_an_unknown_key_is_asked_for() -> None:
     assert "something that is not a text" in rejection(tokens, unsigned(header={"alg": "RS256", "kid": 3}))
 
 
-def test_without_keys_every_token_is_rejected_and_the_log_says_why() -> None:
+def test_without_keys_every_token_is_rejected_and_the_log_has_the_reason() -> None:
     tokens = SignedTokens(Keys(trouble="https://issuer/keys cannot be read: Connection refused"))
     assert "no keys to check it with: https://issuer/keys cannot be read" in rejection(tokens, token())
 
@@ -185,7 +185,7 @@ def test_without_keys_every_token_is_rejected_and_the_log_says_why() -> None:
         ({"scope": ["read", " read "]}, "the same scope twice"),
     ],
 )
-def test_a_token_that_says_something_wrong_is_rejected(changes: dict[str, Any], reason: str) -> None:
+def test_a_token_with_a_wrong_claim_is_rejected(changes: dict[str, Any], reason: str) -> None:
     assert reason in rejection(validator(), token(claims(**changes)))
 
 
@@ -293,7 +293,7 @@ def test_text_that_is_no_token_is_rejected(text: str, reason: str) -> None:
     assert reason in rejection(validator(), text)
 
 
-def test_what_a_token_says_is_on_one_line_of_the_log_and_short() -> None:
+def test_what_a_token_contains_is_on_one_line_of_the_log_and_short() -> None:
     text = rejection(validator(), token(kid="x\n" * 1000))
     assert "\n" not in text
     assert len(text) < 400

@@ -20,7 +20,7 @@ def rejection(text: str, **rules: Any) -> TokenRejected:
     return caught.value
 
 
-def test_an_unsigned_token_says_who_has_it_and_until_when() -> None:
+def test_an_unsigned_token_has_a_principal_and_an_expiry() -> None:
     accepted = UnsecuredTokens().validate(unsigned(), now_ms=NOW_MS)
     assert accepted == AcceptedToken("alice", (NOW_S + 600) * 1000)
     assert UnsecuredTokens().validate(unsigned(claims(iat=None)), now_ms=NOW_MS).principal_name == "alice"
@@ -45,7 +45,7 @@ def test_a_signed_token_is_rejected() -> None:
         ({"iat": [1]}, "iat is not a time"),
     ],
 )
-def test_what_a_token_says_must_make_sense(changes: dict[str, Any], reason: str) -> None:
+def test_the_claims_of_a_token_must_make_sense(changes: dict[str, Any], reason: str) -> None:
     assert reason in str(rejection(unsigned(claims(**changes))))
 
 

@@ -1,4 +1,4 @@
-"""A client's login module becomes a machine that logs in, or an error that says what to write."""
+"""A client's login module becomes a machine that logs in, or an error that names what to write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOGIN = {"username": "alice", "password": "hers"}
         ("SCRAM-SHA-512", {**LOGIN, "tokenauth": "yes"}, b"n,,n=alice,r=nonce"),
     ],
 )
-def test_each_mechanism_begins_with_what_its_login_module_says(
+def test_each_mechanism_begins_with_the_options_of_its_login_module(
     mechanism: str, options: dict[str, str], first: bytes
 ) -> None:
     exchange = client_exchange(mechanism, LoginModule(MODULES[mechanism], "required", options), nonce="nonce")
@@ -27,7 +27,7 @@ def test_each_mechanism_begins_with_what_its_login_module_says(
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "module", "options", "told"),
+    ("mechanism", "module", "options", "message"),
     [
         ("GSSAPI", PLAIN_MODULE, LOGIN, "the mechanism GSSAPI is none of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
         ("OAUTHBEARER", OAUTHBEARER_MODULE, LOGIN, "the mechanism OAUTHBEARER is none of PLAIN, SCRAM-SHA-256"),
@@ -37,9 +37,9 @@ def test_each_mechanism_begins_with_what_its_login_module_says(
         ("PLAIN", PLAIN_MODULE, {"username": "alice", "password": ""}, "has no password: add password="),
     ],
 )
-def test_a_login_module_that_cannot_be_used_is_told_with_what_to_write(
-    mechanism: str, module: str, options: dict[str, str], told: str
+def test_a_login_module_that_cannot_be_used_is_refused_with_what_to_write(
+    mechanism: str, module: str, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(JaasError) as error:
         client_exchange(mechanism, LoginModule(module, "required", options), nonce="nonce")
-    assert told in str(error.value)
+    assert message in str(error.value)

@@ -96,7 +96,7 @@ def test_a_second_handshake_during_an_exchange_closes_the_connection() -> None:
     assert error.value.closes
 
 
-def test_bytes_after_the_exchange_are_refused_and_the_connection_goes_on() -> None:
+def test_bytes_after_the_exchange_are_refused_and_the_connection_stays_open() -> None:
     begun = session()
     login(begun)
     with pytest.raises(IllegalSaslState, match="received after successful authentication") as error:
@@ -104,7 +104,7 @@ def test_bytes_after_the_exchange_are_refused_and_the_connection_goes_on() -> No
     assert not error.value.closes
 
 
-def test_a_failure_is_told_in_kafkas_words_and_logged_with_its_reason() -> None:
+def test_a_failure_is_sent_in_kafkas_words_and_logged_with_its_reason() -> None:
     begun = session()
     begun.handshake("GREY", version=1, monotonic_ms=0)
     begun.respond(b"", now_ms=NOW_MS)
@@ -164,7 +164,7 @@ def test_another_mechanism_is_refused_once_it_has_begun() -> None:
     )
 
 
-def test_failing_again_is_told_as_such() -> None:
+def test_a_failure_to_log_in_again_is_reported_as_such() -> None:
     begun = session(max_reauth_ms=5000)
     login(begun)
     with pytest.raises(AuthenticationFailed, match="Authentication failed during re-authentication due to"):
@@ -185,18 +185,18 @@ def test_bytes_without_requests_follow_the_oldest_handshake_only() -> None:
 @given(st.lists(st.tuples(st.sampled_from(["GREY", "GREEN", "BLUE", "say"]), st.binary(max_size=2)), max_size=12))
 def test_nobody_is_known_without_a_whole_exchange(steps: list[tuple[str, bytes]]) -> None:
     begun = session(max_reauth_ms=5000)
-    said: list[bytes] = []
+    tokens: list[bytes] = []
     for what, data in steps:
         try:
             if what == "say":
                 step = begun.respond(data, now_ms=NOW_MS)
-                said.append(data)
+                tokens.append(data)
                 if isinstance(step, Known):
-                    assert len(said) == 2
-                    assert step.principal.name == said[-1].decode()
+                    assert len(tokens) == 2
+                    assert step.principal.name == tokens[-1].decode()
             else:
                 begun.handshake(what, version=1, monotonic_ms=0)
-                said = []
+                tokens = []
         except IllegalSaslState as error:
             if error.closes:
                 return

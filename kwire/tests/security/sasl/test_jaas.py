@@ -78,7 +78,7 @@ def test_a_module_needs_no_options() -> None:
         ("M" * ((1 << 20) + 1), "it has 1048577 characters"),
     ],
 )
-def test_a_mistake_is_told_with_what_to_write(text: str, why: str) -> None:
+def test_a_mistake_is_reported_with_what_to_write(text: str, why: str) -> None:
     with pytest.raises(JaasError, match=why):
         parse_jaas(text)
 

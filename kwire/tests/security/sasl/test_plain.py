@@ -33,7 +33,7 @@ def test_a_user_logs_in_by_name_and_password() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told", "reason"),
+    ("data", "message", "reason"),
     [
         (b"\0alice\0his", "Authentication failed: Invalid username or password", "a wrong password, user 'alice'"),
         (b"\0carol\0his", "Authentication failed: Invalid username or password", "no such user, user 'carol'"),
@@ -59,10 +59,10 @@ def test_a_user_logs_in_by_name_and_password() -> None:
         ),
     ],
 )
-def test_others_do_not(data: bytes, told: str, reason: str) -> None:
+def test_others_do_not(data: bytes, message: str, reason: str) -> None:
     with pytest.raises(AuthenticationFailed) as failed:
         respond(data)
-    assert (str(failed.value), failed.value.reason) == (told, reason)
+    assert (str(failed.value), failed.value.reason) == (message, reason)
 
 
 def test_no_other_password_will_do() -> None:
@@ -88,7 +88,7 @@ _TEXT = st.text(min_size=1).filter(lambda it: "\0" not in it)
 
 
 @given(_TEXT, _TEXT, _TEXT)
-def test_the_client_says_what_the_server_wants_to_hear(name: str, password: str, other: str) -> None:
+def test_the_client_sends_what_the_server_expects(name: str, password: str, other: str) -> None:
     plain = Plain({name: password}, secret=bytes(32))
     client = PlainClient(name, password)
     first = client.respond(None)

@@ -253,7 +253,7 @@ def _final(challenge: bytes, header: bytes, *, bare: bytes = b"n=alice,r=first",
     return without_proof + b",p=" + b64encode(proof)
 
 
-def test_the_nonce_that_old_librdkafka_sends_is_refused_and_the_log_says_who_sends_it() -> None:
+def test_the_nonce_that_old_librdkafka_sends_is_refused_and_the_log_names_its_sender() -> None:
     exchange = server()
     challenge = exchange.respond(b"n,,n=alice,r=first", now_ms=NOW_MS)
     with pytest.raises(AuthenticationFailed) as failed:
@@ -315,7 +315,7 @@ def test_a_client_that_has_channel_binding_may_say_so() -> None:
         (b"n,,n=alice,r=x,1=2", "a malformed extension"),
     ],
 )
-def test_a_malformed_first_message_is_told_to_the_log_only(first: bytes, reason: str) -> None:
+def test_a_malformed_first_message_is_described_in_the_log_only(first: bytes, reason: str) -> None:
     exchange = server()
     with pytest.raises(AuthenticationFailed, match=r"^$") as failed:
         exchange.respond(first, now_ms=NOW_MS)
@@ -442,7 +442,7 @@ def test_a_user_is_not_token_authenticated() -> None:
         (b"", "is no SCRAM"),
     ],
 )
-def test_a_client_does_not_go_on_with_a_broker_that_asks_for_the_wrong_things(challenge: bytes, why: str) -> None:
+def test_a_client_does_not_continue_with_a_broker_that_requests_the_wrong_things(challenge: bytes, why: str) -> None:
     asking = client()
     asking.respond(None)
     with pytest.raises(ValueError, match=why):
@@ -459,7 +459,7 @@ def test_a_client_does_not_go_on_with_a_broker_that_asks_for_the_wrong_things(ch
         (b"", "is no SCRAM"),
     ],
 )
-def test_a_client_asks_the_broker_to_show_that_it_knows_the_password(final: bytes, why: str) -> None:
+def test_a_client_requires_proof_that_the_broker_has_the_password(final: bytes, why: str) -> None:
     asking = client()
     asking.respond(None)
     asking.respond(b"r=firstmore,s=YSBzYWx0,i=4096")
@@ -467,7 +467,7 @@ def test_a_client_asks_the_broker_to_show_that_it_knows_the_password(final: byte
         asking.respond(final)
 
 
-def test_a_client_says_nothing_after_the_end() -> None:
+def test_a_client_sends_nothing_after_the_end() -> None:
     asking = client()
     login(server(), asking)
     with pytest.raises(ValueError, match="after the last message"):

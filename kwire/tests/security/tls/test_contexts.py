@@ -68,7 +68,7 @@ def test_suites_of_tls_1_3_alone_leave_nothing_of_tls_1_2() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "says"),
+    ("changed", "reason"),
     [
         ({"enabled_protocols": ("TLSv1.3", "TLSv1.1", "SSLv3")}, "ssl.enabled.protocols has TLSv1.1, SSLv3: kwire"),
         ({"cipher_suites": ("TLS_NOT_WITH_NOTHING", "x")}, "TLS_NOT_WITH_NOTHING, x, which OpenSSL does not know"),
@@ -83,8 +83,8 @@ def test_suites_of_tls_1_3_alone_leave_nothing_of_tls_1_2() -> None:
         ),
     ],
 )
-def test_settings_that_cannot_be_used_are_refused(changed: dict[str, object], says: str) -> None:
-    with pytest.raises(TlsError, match=says) as error:
+def test_settings_that_cannot_be_used_are_refused(changed: dict[str, object], reason: str) -> None:
+    with pytest.raises(TlsError, match=reason) as error:
         server_context(server_settings(**changed))
     assert "\n" not in str(error.value)
 
@@ -120,7 +120,7 @@ def test_a_truststore_that_openssl_does_not_take_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "client", "says"),
+    ("server", "client", "reason"),
     [
         ({}, {"truststore_certificates": trusted("two")}, "the server's certificate is not accepted: "),
         (
@@ -132,11 +132,11 @@ def test_a_truststore_that_openssl_does_not_take_is_refused() -> None:
     ],
 )
 def test_contexts_that_do_not_accept_each_other_say_who_and_why(
-    server: dict[str, Any], client: dict[str, Any], says: str
+    server: dict[str, Any], client: dict[str, Any], reason: str
 ) -> None:
     usual = attrs.evolve(client_settings("broker"), endpoint_identification_algorithm="")
     check_handshake(server_context(server_settings()), client_context(usual))
-    with pytest.raises(TlsError, match=f"^{says}"):
+    with pytest.raises(TlsError, match=f"^{reason}"):
         check_handshake(server_context(server_settings(**server)), client_context(attrs.evolve(usual, **client)))
 
 
@@ -150,11 +150,11 @@ def test_nothing_is_compressed_nor_negotiated_again() -> None:
     ("client_auth", "mode"),
     [("none", ssl.CERT_NONE), ("requested", ssl.CERT_OPTIONAL), ("required", ssl.CERT_REQUIRED)],
 )
-def test_clients_are_asked_for_certificates_as_configured(client_auth: str, mode: ssl.VerifyMode) -> None:
+def test_certificates_of_clients_are_requested_as_configured(client_auth: str, mode: ssl.VerifyMode) -> None:
     assert server_context(server_settings(client_auth=client_auth)).verify_mode is mode
 
 
-def test_clients_look_at_the_host_name_unless_they_are_told_not_to() -> None:
+def test_clients_check_the_host_name_unless_that_is_disabled() -> None:
     assert client_context(client_settings()).check_hostname
     unnamed = client_context(attrs.evolve(client_settings(), endpoint_identification_algorithm=""))
     assert not unnamed.check_hostname

@@ -149,13 +149,13 @@ def test_keys_of_every_kind_can_be_used(key: str) -> None:
 def test_a_file_of_javas_own_format_is_refused_with_what_converts_it(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "server.jks"
     path.write_bytes(JKS)
-    said = refusal(**{f"{kind}_location": str(path), f"{kind}_password": PASSWORD})
-    assert said.startswith(f"ssl.{kind}.location: {path} is in Java's own format")
-    assert f"keytool -importkeystore -srckeystore {path} -destkeystore {path}.p12 -deststoretype PKCS12" in said
+    message = refusal(**{f"{kind}_location": str(path), f"{kind}_password": PASSWORD})
+    assert message.startswith(f"ssl.{kind}.location: {path} is in Java's own format")
+    assert f"keytool -importkeystore -srckeystore {path} -destkeystore {path}.p12 -deststoretype PKCS12" in message
 
 
 @pytest.mark.parametrize("kind", ["keystore", "truststore"])
-def test_files_that_cannot_be_used_are_told_of_by_name(tmp_path: Path, kind: str) -> None:
+def test_files_that_cannot_be_used_are_named(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "store"
     where = {f"{kind}_location": str(path), f"{kind}_password": PASSWORD}
     assert refusal(**where) == f"ssl.{kind}.location: {path} cannot be read: No such file or directory"
@@ -184,19 +184,19 @@ def test_files_that_cannot_be_used_are_told_of_by_name(tmp_path: Path, kind: str
 def test_a_keystore_needs_a_key_and_its_certificate(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "store.p12"
     path.write_bytes(content)
-    said = refusal(keystore_location=str(path), keystore_password=PASSWORD)
-    assert said.startswith(f"ssl.keystore.location: {path} has no private key with its certificate")
+    message = refusal(keystore_location=str(path), keystore_password=PASSWORD)
+    assert message.startswith(f"ssl.keystore.location: {path} has no private key with its certificate")
 
 
 def test_a_truststore_needs_a_certificate(tmp_path: Path) -> None:
     path = tmp_path / "store.p12"
     path.write_bytes(pkcs12_of_key(issued(HOST).key))
-    said = refusal(truststore_location=str(path), truststore_password=PASSWORD)
-    assert said.startswith(f"ssl.truststore.location: {path} has no certificate: import the ones to be trusted")
+    message = refusal(truststore_location=str(path), truststore_password=PASSWORD)
+    assert message.startswith(f"ssl.truststore.location: {path} has no certificate: import the ones to be trusted")
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "reason"),
     [
         ({"keystore_key": issued(HOST).key}, "ssl.keystore.type is JKS: set it to PEM"),
         ({"keystore_type": "PEM", "keystore_key": issued(HOST).key}, "ssl.keystore.certificate.chain is not: set both"),
@@ -275,15 +275,15 @@ def test_a_truststore_needs_a_certificate(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(settings: dict[str, str], says: str) -> None:
-    assert says in refusal(**settings)
+def test_settings_that_contradict_each_other_are_refused(settings: dict[str, str], reason: str) -> None:
+    assert reason in refusal(**settings)
 
 
 ONE = issued(HOST)
 
 
 @pytest.mark.parametrize(
-    ("key", "chain", "password", "says"),
+    ("key", "chain", "password", "reason"),
     [
         (ONE.key.replace("\n-----END", "A\n-----END"), ONE.chain, None, "ssl.keystore.key has PEM that is damaged"),
         (ONE.key.replace(" PRIVATE", " ENCRYPTED PRIVATE"), ONE.chain, "x", "that ssl.key.password does not open"),
@@ -294,9 +294,9 @@ ONE = issued(HOST)
     ],
     ids=["not base64", "open, called encrypted", "encrypted, called open", "unknown key", "unknown public", "no point"],
 )
-def test_keys_that_cannot_be_read_are_refused(key: str, chain: str, password: str | None, says: str) -> None:
+def test_keys_that_cannot_be_read_are_refused(key: str, chain: str, password: str | None, reason: str) -> None:
     given = {"keystore_type": "PEM", "keystore_key": key, "keystore_certificate_chain": chain}
-    assert says in refusal(**given, **({} if password is None else {"key_password": password}))
+    assert reason in refusal(**given, **({} if password is None else {"key_password": password}))
 
 
 def test_a_keystore_with_a_key_of_an_unknown_kind_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,13 +306,13 @@ def test_a_keystore_with_a_key_of_an_unknown_kind_is_refused(tmp_path: Path, mon
     monkeypatch.setattr(pkcs12, "load_pkcs12", lacking)
     path = tmp_path / "key.p12"
     path.write_bytes(b"0")
-    said = refusal(keystore_location=str(path), keystore_password=PASSWORD)
-    assert said.endswith("is no keystore of the type PKCS12, or it is damaged: Curve secp112r1 is not supported")
+    message = refusal(keystore_location=str(path), keystore_password=PASSWORD)
+    assert message.endswith("is no keystore of the type PKCS12, or it is damaged: Curve secp112r1 is not supported")
 
 
 def test_a_path_that_no_file_can_have_is_refused() -> None:
-    said = refusal(keystore_location="a\0b", keystore_password=PASSWORD)
-    assert said.endswith("cannot be read: embedded null byte")
+    message = refusal(keystore_location="a\0b", keystore_password=PASSWORD)
+    assert message.endswith("cannot be read: embedded null byte")
 
 
 def test_a_file_that_is_replaced_or_changed_is_seen_to_be_another(tmp_path: Path) -> None:

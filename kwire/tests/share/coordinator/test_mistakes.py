@@ -71,7 +71,7 @@ def as_if_requested(changes: Iterable[Any]) -> list[Any]:
     ]
 
 
-def applied_all_the_same(appended: Function) -> Function:
+def applied_nevertheless(appended: Function) -> Function:
     return lambda shard, changes, step, _error: appended(shard, changes, step, ErrorCode.NONE)
 
 
@@ -167,7 +167,7 @@ MISTAKES = [
         instead("kwire.share.coordinator.records:Update.record", recording(without_a_count)),
     ),
     mistake(
-        "a state changes although its record could not be appended", instead(f"{SHARD}._appended", applied_all_the_same)
+        "a state changes although its record could not be appended", instead(f"{SHARD}._appended", applied_nevertheless)
     ),
     mistake("records are taken for the ones behind them", instead(f"{SHARD}._appended", one_offset_late)),
     mistake("an obsolete leader is let in", instead(f"{MODULE}:_check_leader_epoch", always(None))),

@@ -77,7 +77,7 @@ def test_a_local_coordinator_is_called_without_a_request(scene: Scene) -> None:
     assert (scene.cluster.in_flight, scene.cluster.pauses) == ([], [])
 
 
-def test_another_broker_is_asked_for_the_same(scene: Scene) -> None:
+def test_requests_to_another_broker_have_the_same_answers(scene: Scene) -> None:
     topic_id, persister = scene.topic_id, scene.persister(2)
     assert scene.run(2, persister.initialize("g", {topic_id: [(0, 0, 7), (1, 0, -1)], bytes(16): [(0, 0, 0)]})) == {
         (topic_id, 0): E.NONE,
@@ -265,7 +265,7 @@ def test_a_caller_that_goes_away_lets_the_others_on(scene: Scene) -> None:
     second.close()
     first.close()
     assert not last.is_set
-    # What the first one has asked is done, or not.
+    # The request of the first one is carried out, or not.
     scene.cluster.deliver_all()
     last.value.unwrap()
     assert persister._writes == {}
@@ -306,7 +306,7 @@ def test_a_write_is_answered_when_the_replicas_have_it(scene: Scene) -> None:
     future.value.unwrap()
 
 
-def test_a_write_that_the_replicas_did_not_get_is_asked_of_the_next_coordinator(scene: Scene) -> None:
+def test_a_write_that_the_replicas_did_not_get_is_sent_to_the_next_coordinator(scene: Scene) -> None:
     scene.initialize()
     scene.cluster.replicate(SHARE_GROUP_STATE, 0, source=1, target=2)
     scene.cluster.led(SHARE_GROUP_STATE, 0, 1).propose_isr((1, 2))

@@ -63,13 +63,15 @@ class Scene:
     def log(self) -> Partition:
         return self.broker.partitions.find(SHARE_GROUP_STATE, 0)
 
-    def call(self, kind: Kind, *asked: Any, group_id: str = "g") -> list[tuple[E, Any]]:
-        response = at_once(self.broker.share_state.answer(kind, kind.request(group_id, {self.topic_id: list(asked)})))
+    def call(self, kind: Kind, *partitions: Any, group_id: str = "g") -> list[tuple[E, Any]]:
+        response = at_once(
+            self.broker.share_state.answer(kind, kind.request(group_id, {self.topic_id: list(partitions)}))
+        )
         (topic,) = response.results
         return [(E(it.error_code), it) for it in topic.partitions]
 
-    def error(self, kind: Kind, asked: Any) -> E:
-        ((code, _),) = self.call(kind, asked)
+    def error(self, kind: Kind, partition: Any) -> E:
+        ((code, _),) = self.call(kind, partition)
         return code
 
     def initialize(self, partition: int = 0) -> None:
@@ -187,15 +189,15 @@ def test_a_log_that_must_not_be_cut_is_left_alone(scene: Scene, caplog: pytest.L
 
 def test_the_states_of_a_deleted_topic_do_not_come_back(scene: Scene) -> None:
     scene.initialize()
-    asked = READ.request("g", {scene.topic_id: [ReadData(0, -1)]})
+    request = READ.request("g", {scene.topic_id: [ReadData(0, -1)]})
     at_once(scene.broker.metadata.change(delete_topics, DeleteTopicsRequest([DeleteTopicState("t")]), version=6))
     for _ in range(2):
-        (topic,) = at_once(scene.broker.share_state.answer(READ, asked)).results
+        (topic,) = at_once(scene.broker.share_state.answer(READ, request)).results
         assert topic.partitions[0].error_code == E.INVALID_REQUEST
         scene.restart()
 
 
-def test_if_the_topic_of_states_is_deleted_all_begin_anew(scene: Scene) -> None:
+def test_if_the_topic_of_states_is_deleted_all_start_over(scene: Scene) -> None:
     scene.initialize()
     request = DeleteTopicsRequest([DeleteTopicState(SHARE_GROUP_STATE)])
     at_once(scene.broker.metadata.change(delete_topics, request, version=6))
@@ -240,9 +242,9 @@ def test_a_client_waits_for_replicas_no_longer_than_the_write_timeout() -> None:
     cluster.elect(SHARE_GROUP_STATE, 0, 1)
     broker.share_state.runtime.settle()
     broker.partitions.find(SHARE_GROUP_STATE, 0).propose_isr((1, 2))
-    asked = {identity: [InitializeData(0, 0, 0), InitializeData(1, 0, 0), InitializeData(9, 0, 0)]}
+    partitions = {identity: [InitializeData(0, 0, 0), InitializeData(1, 0, 0), InitializeData(9, 0, 0)]}
     handle = APIS[INITIALIZE_KEY].handler(broker)
-    handling = handle(INITIALIZE.request("g", asked), context(0))
+    handling = handle(INITIALIZE.request("g", partitions), context(0))
     future = handling.send(None)
     assert isinstance(future, Acknowledgement)
     assert 0 < future.timeout_s <= 0.7
@@ -265,20 +267,20 @@ def test_other_work_has_its_turn_during_a_large_request(scene: Scene) -> None:
     def no_task(_: object) -> None:
         raise AssertionError("it starts no task")
 
-    asked = [ReadData(partition, -1) for partition in range(3 * PARTITIONS_PER_SLICE)]
+    partitions = [ReadData(partition, -1) for partition in range(3 * PARTITIONS_PER_SLICE)]
     scene.broker.loop.host = Host(turns.append, no_task)
-    future = begun(scene.broker.share_state.answer(READ, READ.request("g", {scene.topic_id: asked})))
+    future = begun(scene.broker.share_state.answer(READ, READ.request("g", {scene.topic_id: partitions})))
     taken = 0
     while turns:
         assert not future.is_set
         turns.popleft()()
         taken += 1
     assert taken == 3
-    assert len(future.value.unwrap().results[0].partitions) == len(asked)
+    assert len(future.value.unwrap().results[0].partitions) == len(partitions)
     scene.broker.loop.host = None
 
 
 def test_what_a_client_may_not_do_is_refused_for_each_partition(scene: Scene) -> None:
-    asked = {scene.topic_id: [WriteData(0), WriteData(2)]}
-    refused = WRITE.all_refused(WRITE.request("g", asked), KafkaError(E.CLUSTER_AUTHORIZATION_FAILED))
+    partitions = {scene.topic_id: [WriteData(0), WriteData(2)]}
+    refused = WRITE.all_refused(WRITE.request("g", partitions), KafkaError(E.CLUSTER_AUTHORIZATION_FAILED))
     assert [(it.partition, it.error_code) for it in refused.results[0].partitions] == [(0, 31), (2, 31)]

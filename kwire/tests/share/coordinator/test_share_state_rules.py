@@ -110,25 +110,25 @@ def test_a_group_id_has_to_fit_into_a_key(driver: ShardDriver) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (E.NOT_LEADER_OR_FOLLOWER, E.NOT_COORDINATOR),
         (E.NOT_ENOUGH_REPLICAS, E.COORDINATOR_NOT_AVAILABLE),
         (E.KAFKA_STORAGE_ERROR, E.NOT_COORDINATOR),
     ],
 )
-def test_nothing_changes_if_the_record_cannot_be_appended(driver: ShardDriver, error: E, told: E) -> None:
+def test_nothing_changes_if_the_record_cannot_be_appended(driver: ShardDriver, error: E, expected: E) -> None:
     driver.append_error = error
-    assert driver.initialize() is told
+    assert driver.initialize() is expected
     assert driver.read().error_code == E.INVALID_REQUEST
     driver.initialize()
     driver.append_error = error
-    assert driver.write((0, 4, 2, 1), start_offset=3) is told
+    assert driver.write((0, 4, 2, 1), start_offset=3) is expected
     driver.append_error = error
-    assert driver.read(leader_epoch=9).error_code == told
+    assert driver.read(leader_epoch=9).error_code == expected
     assert driver.read(leader_epoch=8).error_code == E.NONE
     driver.append_error = error
-    assert driver.delete() is told
+    assert driver.delete() is expected
     assert (driver.batches(), driver.read().start_offset) == ([], 0)
 
 
@@ -285,7 +285,7 @@ def test_when_all_is_deleted_the_last_tombstone_is_left(driver: ShardDriver) -> 
     assert driver.shard.next_deadline_ms() is None
 
 
-def test_a_restart_goes_on_counting(driver: ShardDriver) -> None:
+def test_a_restart_continues_the_count(driver: ShardDriver) -> None:
     driver.initialize()
     driver.write()
     driver.write()

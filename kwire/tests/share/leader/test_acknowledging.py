@@ -132,14 +132,14 @@ def test_a_write_that_is_refused_for_good_ends_the_share_partition(refused: Erro
     s.acknowledge("a", (0, 4, ACCEPT))
     s.acknowledge("a", (5, 9, ACCEPT))
     s.answer(refused)
-    told = ErrorCode.NOT_LEADER_OR_FOLLOWER if "FENCED" in refused.name else refused
+    error = ErrorCode.NOT_LEADER_OR_FOLLOWER if "FENCED" in refused.name else refused
     assert s.partition.status is Status.FENCED
-    assert s.ended is told
-    assert s.answers == [told]
+    assert s.ended is error
+    assert s.answers == [error]
     s.answer(refused)
     s.acknowledge("a", (0, 9, ACCEPT))
     s.release("a")
-    assert s.answers == [told] * 4
+    assert s.answers == [error] * 4
     assert s.fetch("a", (10, 19)) == []
     assert not s.partition.can_acquire()
     assert s.partition.next_deadline_ms() is None

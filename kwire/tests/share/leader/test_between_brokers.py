@@ -87,7 +87,7 @@ def test_a_leader_reads_and_writes_the_state_at_another_broker(scene: Scene) -> 
     assert state.batches == ((0, 0, 2, 1),)
 
 
-def test_the_next_leader_goes_on_and_the_one_before_tells_where_it_is(scene: Scene) -> None:
+def test_the_next_leader_continues_and_the_one_before_returns_where_it_is(scene: Scene) -> None:
     consumer = member(scene)
     consumer.fetch(2)
     assert acquired(consumer.fetch(2)) == [(0, 1, 1)]
@@ -115,7 +115,7 @@ def test_a_write_of_a_leader_that_does_not_know_of_its_successor_is_fenced(scene
     assert len(scene.cluster.brokers[2].sharing) == 0
 
 
-def test_a_fetch_that_waits_goes_on_when_the_state_has_come(scene: Scene) -> None:
+def test_a_fetch_that_waits_resumes_when_the_state_has_come(scene: Scene) -> None:
     consumer = member(scene)
     assert acquired(consumer.call(2, consumer.fetch_request(max_wait_ms=60_000))) == [(0, 1, 1)]
 
@@ -143,7 +143,7 @@ def test_a_group_without_sessions_is_forgotten_when_its_last_write_is_done(scene
     assert len(sharing) == 0
 
 
-def test_a_group_that_comes_back_during_its_last_write_goes_on(scene: Scene) -> None:
+def test_a_group_that_comes_back_during_its_last_write_continues(scene: Scene) -> None:
     sharing = scene.cluster.brokers[2].sharing
     consumer = member(scene)
     consumer.fetch(2)

@@ -178,7 +178,7 @@ def test_the_topic_is_created_where_that_is_allowed() -> None:
         pytest.param(DLQ, {"cleanup.policy": "compact"}, "INVALID_RECORD", id="refused"),
     ],
 )
-def test_what_cannot_be_copied_is_archived_and_told_once(
+def test_what_cannot_be_copied_is_archived_and_logged_once(
     caplog: pytest.LogCaptureFixture, name: str, configs: dict[str, str] | None, words: str
 ) -> None:
     async def story(scene: DeadLetterScene) -> None:

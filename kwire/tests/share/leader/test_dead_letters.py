@@ -46,7 +46,7 @@ def test_too_many_deliveries_are_copied() -> None:
     assert s.letters[2:] == [DeadLetter(3, 4, 2, Cause.DELIVERY_COUNT)]
 
 
-def test_a_time_out_that_cannot_be_written_is_copied_all_the_same() -> None:
+def test_a_time_out_that_cannot_be_written_is_still_copied() -> None:
     s = scene(0, (0, 4, AVAILABLE, 1), limits=LIMITS)
     s.fetch("a", (0, 4))
     s.wait(100)
@@ -119,7 +119,7 @@ def test_a_group_that_has_no_topic_any_more_copies_nothing() -> None:
     assert s.partition.start_offset == 5
 
 
-def test_a_copy_that_cannot_be_written_down_moves_the_start_offset_all_the_same() -> None:
+def test_a_copy_that_cannot_be_written_down_still_moves_the_start_offset() -> None:
     s = scene(limits=LIMITS)
     s.fetch("a", (0, 4))
     s.done("a", (0, 4, REJECT))

@@ -24,7 +24,7 @@ def test_an_empty_state_begins_at_its_start_offset() -> None:
     assert s.partition.in_flight.count == 0
 
 
-def test_delivery_counts_go_on() -> None:
+def test_delivery_counts_continue() -> None:
     s = scene(10, (10, 14, AVAILABLE, 2))
     assert s.fetch("a", (10, 14)) == [(10, 14, 3)]
 

@@ -16,7 +16,7 @@ from testkit.scenes.server_in_trio import ServerInTrio
 from testkit.share.leader.members import ShareGroup, finished, initialize, serve, with_group
 
 
-def test_a_restarted_leader_knows_what_was_acknowledged_and_delivers_the_rest_again() -> None:
+def test_a_restarted_leader_keeps_what_was_acknowledged_and_delivers_the_rest_again() -> None:
     disks = {"/data": MemoryDisk()}
 
     async def before(server: ServerInTrio) -> None:

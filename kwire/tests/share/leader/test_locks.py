@@ -68,7 +68,7 @@ def test_after_the_last_delivery_a_time_out_archives() -> None:
     assert s.partition.start_offset == 5
 
 
-def test_a_renewed_lock_lasts_anew() -> None:
+def test_a_renewed_lock_lasts_its_full_time_again() -> None:
     s = scene(limits=SHORT)
     s.fetch("a", (0, 9))
     s.now_ms = 60

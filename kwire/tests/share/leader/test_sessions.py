@@ -25,7 +25,7 @@ def opened(
     return sessions.begin(group, member, 0, partitions, connection=connection)
 
 
-def go_on(
+def continued(
     sessions: ShareSessions,
     epoch: int,
     wanted: Iterable[SharedPartition] = (),
@@ -53,9 +53,9 @@ def test_a_first_request_opens_a_session() -> None:
 def test_later_requests_add_and_forget() -> None:
     sessions = ShareSessions(10)
     opened(sessions, P0, P1)
-    assert go_on(sessions, 1, [P2, P0], [P1]).partitions == [P0, P2]
-    assert go_on(sessions, 2).partitions == [P0, P2]
-    assert go_on(sessions, 3, [P1], [P1]).partitions == [P0, P2]
+    assert continued(sessions, 1, [P2, P0], [P1]).partitions == [P0, P2]
+    assert continued(sessions, 2).partitions == [P0, P2]
+    assert continued(sessions, 3, [P1], [P1]).partitions == [P0, P2]
 
 
 @pytest.mark.parametrize("epoch", [2, 3, 100])
@@ -63,10 +63,10 @@ def test_another_epoch_is_refused_and_changes_nothing(epoch: int) -> None:
     sessions = ShareSessions(10)
     opened(sessions, P0)
     with refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH):
-        go_on(sessions, epoch, [P1])
-    assert go_on(sessions, 1).partitions == [P0]
+        continued(sessions, epoch, [P1])
+    assert continued(sessions, 1).partitions == [P0]
     with refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH):
-        go_on(sessions, 1)
+        continued(sessions, 1)
 
 
 def test_epochs_begin_again_after_the_highest() -> None:
@@ -74,7 +74,7 @@ def test_epochs_begin_again_after_the_highest() -> None:
     session = opened(sessions, P0).session
     assert session is not None
     session.epoch = MAX_EPOCH
-    go_on(sessions, MAX_EPOCH)
+    continued(sessions, MAX_EPOCH)
     assert session.epoch == 1
 
 
@@ -82,7 +82,7 @@ def test_epochs_begin_again_after_the_highest() -> None:
 def test_a_session_that_is_not_there_is_not_found(epoch: int) -> None:
     sessions = ShareSessions(10)
     with refused(ErrorCode.SHARE_SESSION_NOT_FOUND):
-        go_on(sessions, epoch)
+        continued(sessions, epoch)
     with refused(ErrorCode.SHARE_SESSION_NOT_FOUND):
         sessions.acknowledge("g", "m", epoch)
     with refused(ErrorCode.SHARE_SESSION_NOT_FOUND):
@@ -95,7 +95,7 @@ def test_sessions_belong_to_a_member_of_a_group() -> None:
     opened(sessions, P1, group="h", connection="2")
     opened(sessions, P2, member="n", connection="3")
     assert len(sessions) == 3
-    assert go_on(sessions, 1).partitions == [P0]
+    assert continued(sessions, 1).partitions == [P0]
 
 
 def test_a_first_request_acknowledges_nothing() -> None:
@@ -109,7 +109,7 @@ def test_acknowledgements_move_the_epoch_too() -> None:
     sessions = ShareSessions(10)
     opened(sessions, P0)
     sessions.acknowledge("g", "m", 1)
-    go_on(sessions, 2)
+    continued(sessions, 2)
     with refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH):
         sessions.acknowledge("g", "m", 2)
     sessions.acknowledge("g", "m", 3)
@@ -123,7 +123,7 @@ def test_an_acknowledgement_opens_no_session() -> None:
 def test_the_last_request_fetches_nothing_and_the_caller_closes() -> None:
     sessions = ShareSessions(10)
     opened(sessions, P0)
-    assert go_on(sessions, -1).partitions == []
+    assert continued(sessions, -1).partitions == []
     sessions.acknowledge("g", "m", -1)
     session = sessions.close("g", "m")
     assert list(session.partitions) == [P0]
@@ -195,23 +195,23 @@ def test_a_first_response_has_every_partition() -> None:
 def test_a_later_response_has_what_is_new() -> None:
     sessions = ShareSessions(10)
     opened(sessions, P0, P1)
-    assert response(go_on(sessions, 1)) == []
-    assert response(go_on(sessions, 2), p1="records") == [P1]
-    assert response(go_on(sessions, 3, [P2])) == [P2]
-    assert response(go_on(sessions, 4)) == []
+    assert response(continued(sessions, 1)) == []
+    assert response(continued(sessions, 2), p1="records") == [P1]
+    assert response(continued(sessions, 3, [P2])) == [P2]
+    assert response(continued(sessions, 4)) == []
 
 
 def test_an_error_is_repeated_until_it_is_gone() -> None:
     sessions = ShareSessions(10)
     opened(sessions, P0)
-    assert response(go_on(sessions, 1), p0="error") == [P0]
-    assert response(go_on(sessions, 2), p0="error") == [P0]
-    assert response(go_on(sessions, 3)) == [P0]
-    assert response(go_on(sessions, 4)) == []
+    assert response(continued(sessions, 1), p0="error") == [P0]
+    assert response(continued(sessions, 2), p0="error") == [P0]
+    assert response(continued(sessions, 3)) == [P0]
+    assert response(continued(sessions, 4)) == []
 
 
 def test_who_got_records_is_served_last() -> None:
     sessions = ShareSessions(10)
     opened(sessions, P0, P1, P2)
-    response(go_on(sessions, 1), p0="records")
-    assert go_on(sessions, 2).partitions == [P1, P2, P0]
+    response(continued(sessions, 1), p0="records")
+    assert continued(sessions, 2).partitions == [P1, P2, P0]

@@ -11,7 +11,7 @@ from testkit.raw.share_requests import ACCEPT, RENEW, acquired
 from testkit.share.leader.members import ShareGroup, set_group_config, with_group
 
 
-def test_a_renewal_begins_the_lock_anew() -> None:
+def test_a_renewal_restarts_the_lock() -> None:
     async def story(group: ShareGroup) -> None:
         await group.produce(b"a")
         member = await group.member()

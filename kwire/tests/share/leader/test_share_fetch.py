@@ -227,7 +227,7 @@ def test_a_request_that_renews_fetches_nothing_and_must_say_so() -> None:
     with_group(story)
 
 
-def test_a_session_goes_on_with_its_partitions_and_forgets_them() -> None:
+def test_a_session_continues_with_its_partitions_and_forgets_them() -> None:
     async def story(group: ShareGroup) -> None:
         member = await group.member()
         assert partition_of(await member.fetch()) is not None
@@ -246,7 +246,7 @@ def test_a_way_to_acquire_that_there_is_not_is_refused() -> None:
     with_group(story)
 
 
-def test_a_member_without_room_for_a_session_waits_before_it_is_told() -> None:
+def test_a_member_without_room_for_a_session_waits_before_it_gets_the_error() -> None:
     async def story(group: ShareGroup) -> None:
         await (await group.member("a")).fetch()
         other = await group.member("b")

@@ -56,8 +56,8 @@ import org.apache.kafka.server.util.timer.TimerTask;
 import org.apache.kafka.server.util.timer.TimerTaskEntry;
 
 /**
- * Apache Kafka's own SharePartition, asked line by line. It is in Kafka's package to reach what is not public. Its clock,
- * timer and persister are driven by the lines. test_against_kafka.py has the other side.
+ * Apache Kafka's own SharePartition, called line by line. It is in Kafka's package to reach what is not public. Its
+ * clock, timer and persister are driven by the lines. test_against_kafka.py has the other side.
  */
 public final class Judge {
     private static final Uuid TOPIC = new Uuid(1, 2);
@@ -149,12 +149,12 @@ public final class Judge {
     }
 
     private static final class Store implements Persister {
-        public CompletableFuture<ReadShareGroupStateResult> readState(ReadShareGroupStateParameters asked) {
+        public CompletableFuture<ReadShareGroupStateResult> readState(ReadShareGroupStateParameters parameters) {
             return CompletableFuture.completedFuture(persisted);
         }
 
-        public CompletableFuture<WriteShareGroupStateResult> writeState(WriteShareGroupStateParameters asked) {
-            PartitionStateBatchData data = asked.groupTopicPartitionData().topicsData().get(0).partitions().get(0);
+        public CompletableFuture<WriteShareGroupStateResult> writeState(WriteShareGroupStateParameters parameters) {
+            PartitionStateBatchData data = parameters.groupTopicPartitionData().topicsData().get(0).partitions().get(0);
             written.append(' ').append(writes.size());
             written.append(',').append(data.startOffset()).append(',').append(data.deliveryCompleteCount());
             for (PersisterStateBatch batch : data.stateBatches()) {
@@ -166,17 +166,17 @@ public final class Judge {
         }
 
         public CompletableFuture<InitializeShareGroupStateResult> initializeState(
-            InitializeShareGroupStateParameters asked
+            InitializeShareGroupStateParameters parameters
         ) {
             throw new UnsupportedOperationException();
         }
 
-        public CompletableFuture<DeleteShareGroupStateResult> deleteState(DeleteShareGroupStateParameters asked) {
+        public CompletableFuture<DeleteShareGroupStateResult> deleteState(DeleteShareGroupStateParameters parameters) {
             throw new UnsupportedOperationException();
         }
 
         public CompletableFuture<ReadShareGroupStateSummaryResult> readSummary(
-            ReadShareGroupStateSummaryParameters asked
+            ReadShareGroupStateSummaryParameters parameters
         ) {
             throw new UnsupportedOperationException();
         }
@@ -234,12 +234,12 @@ public final class Judge {
         FetchPartitionData fetched = new FetchPartitionData(Errors.NONE, Long.MAX_VALUE, 0,
             MemoryRecords.readableRecords(buffer), Optional.empty(), OptionalLong.empty(), Optional.empty(),
             OptionalInt.empty(), false);
-        StringBuilder said = new StringBuilder("acquired");
+        StringBuilder output = new StringBuilder("acquired");
         partition.acquire(member, mode, batchSize, maxRecords, fetchOffset, fetched, FetchIsolation.HIGH_WATERMARK)
             .acquiredRecords()
-            .forEach(it -> said.append(' ').append(it.firstOffset()).append(':').append(it.lastOffset()).append(':')
+            .forEach(it -> output.append(' ').append(it.firstOffset()).append(':').append(it.lastOffset()).append(':')
                 .append(it.deliveryCount()));
-        return said.toString();
+        return output.toString();
     }
 
     private static String acknowledge(Scanner words) {
@@ -283,25 +283,25 @@ public final class Judge {
     /** Start offset, end offset, delivery complete count, next fetch offset, whether more can be acquired, records. */
     private static String state() {
         boolean canAcquire = partition.canAcquireRecords();
-        StringBuilder said = new StringBuilder();
-        said.append(partition.startOffset()).append(' ').append(partition.endOffset()).append(' ');
-        said.append(partition.deliveryCompleteCount()).append(' ').append(partition.nextFetchOffset()).append(' ');
-        said.append(canAcquire ? 1 : 0);
+        StringBuilder output = new StringBuilder();
+        output.append(partition.startOffset()).append(' ').append(partition.endOffset()).append(' ');
+        output.append(partition.deliveryCompleteCount()).append(' ').append(partition.nextFetchOffset()).append(' ');
+        output.append(canAcquire ? 1 : 0);
         for (InFlightBatch batch : partition.cachedState().values()) {
             long offset = Math.max(batch.firstOffset(), partition.startOffset());
             for (; offset <= batch.lastOffset(); offset++) {
-                said.append(' ').append(offset).append(':');
+                output.append(' ').append(offset).append(':');
                 if (batch.offsetState() == null) {
-                    said.append(batch.batchState().id()).append(':').append(batch.batchDeliveryCount()).append(':');
-                    said.append(batch.batchMemberId()).append(':').append(batch.batchHasOngoingStateTransition());
+                    output.append(batch.batchState().id()).append(':').append(batch.batchDeliveryCount()).append(':');
+                    output.append(batch.batchMemberId()).append(':').append(batch.batchHasOngoingStateTransition());
                 } else {
                     InFlightState record = batch.offsetState().get(offset);
-                    said.append(record.state().id()).append(':').append(record.deliveryCount()).append(':');
-                    said.append(record.memberId()).append(':').append(record.hasOngoingStateTransition());
+                    output.append(record.state().id()).append(':').append(record.deliveryCount()).append(':');
+                    output.append(record.memberId()).append(':').append(record.hasOngoingStateTransition());
                 }
             }
         }
-        return said.toString();
+        return output.toString();
     }
 
     private static String follow(Scanner words) throws Exception {
@@ -334,13 +334,13 @@ public final class Judge {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             written.setLength(0);
-            String said;
+            String output;
             try {
-                said = follow(new Scanner(line));
+                output = follow(new Scanner(line));
             } catch (RuntimeException broken) {
-                said = "broken " + broken;
+                output = "broken " + broken;
             }
-            System.out.println(said);
+            System.out.println(output);
             System.out.flush();
         }
     }

@@ -191,15 +191,15 @@ class JudgedPartition(SharePartition):
 
     def compare_write(self, write: Write, theirs: list[str]) -> None:
         numbers = []
-        told = {}
+        kafka_states = {}
         for each in theirs:
             number, start_offset, complete_count, *batches = each.split(",")
             numbers.append(int(number))
             for first, last, state, count in (map(int, batch.split(":")) for batch in batches):
-                told.update(dict.fromkeys(range(first, last + 1), (state, count)))
+                kafka_states.update(dict.fromkeys(range(first, last + 1), (state, count)))
             assert write.start_offset == int(start_offset)
         assert write.delivery_complete_count == int(complete_count)
-        assert told == {
+        assert kafka_states == {
             offset: (int(state), count)
             for first, last, state, count in write.batches
             for offset in range(first, last + 1)
