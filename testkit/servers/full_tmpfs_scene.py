@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from kwire_protocol.messages.offset_commit import (
 )
 
 from testkit.basics.small_tmpfs import NoTmpfs, SmallTmpfs
+from testkit.basics.waiting import eventually
 from testkit.raw.client import RawClient
 from testkit.raw.simple_requests import produce
 from testkit.servers.broker_process import BrokerProcess
@@ -31,6 +33,8 @@ SETTINGS = [
     "log.segment.delete.delay.ms=100",  # how often files of deleted topics are removed, too: 30 s otherwise
 ]
 PATIENCE_S = 60.0
+SETTLES_S = 0.5
+"""The time within which the broker removes what it needs no longer, such as producer snapshots: that leaves room."""
 OVER_A_PAGE = 10_000
 """A file that has a page has all of it, so that a smaller record may fit on a disk that is full."""
 QUIET = {"log_level": 2}  # librdkafka logs lost connections, which a test has where it stops the broker
@@ -78,7 +82,16 @@ def fill_up(client: RawClient, tmpfs: SmallTmpfs, *, topic: str = "t") -> int:
     for size in (100_000, 1_000, 1):
         while not append(client, size, topic=topic):
             count += 1
-    tmpfs.fill()
+    settled_s = time.monotonic() + SETTLES_S
+
+    def is_settled() -> bool:
+        nonlocal settled_s
+        if tmpfs.usable_bytes:
+            tmpfs.fill()
+            settled_s = time.monotonic() + SETTLES_S
+        return time.monotonic() >= settled_s
+
+    eventually(is_settled, "the disk stays full")
     return count
 
 
