@@ -19,7 +19,7 @@ class Options:
     table_records: int = 10_000_000  # of the topic that the pipeline's scenarios read
     growth_to: int = 10_000  # the last step of connections and partitions; members go to a tenth of it
     scale: float = 1.0  # of every number of connections, partitions, records and repetitions
-    report_ms: int = 500  # how often Java's tools say how far they are
+    report_ms: int = 500  # how often Java's tools report their progress
 
     def scaled(self, count: int, least: int = 1) -> int:
         return max(int(count * self.scale), least)

@@ -29,7 +29,7 @@ public final class LocalFiles extends LocalFileSystem {
         @Override
         public void setPermission(Path path, FsPermission permission) throws IOException {
             if (permission.getStickyBit()) {
-                super.setPermission(path, permission); // Java knows of none
+                super.setPermission(path, permission); // Java has none
             } else {
                 var symbols = PosixFilePermissions.fromString(permission.toString());
                 Files.setPosixFilePermissions(pathToFile(path).toPath(), symbols);
@@ -43,7 +43,7 @@ public final class LocalFiles extends LocalFileSystem {
         }
     }
 
-    /** What FileContext knows the file system by. */
+    /** The file system as FileContext uses it. */
     public static final class Context extends ChecksumFs {
         public Context(URI uri, Configuration configuration) throws IOException, URISyntaxException {
             super(new RawContext(configuration));
@@ -72,7 +72,7 @@ public final class LocalFiles extends LocalFileSystem {
 
         @Override
         public boolean isValidName(String source) {
-            return true; // as Hadoop's own: the operating system says what a name may be
+            return true; // as Hadoop's own: the operating system decides which names are valid
         }
     }
 }

@@ -124,7 +124,7 @@ class Replayer:
         self.add(sockets, requests, check)
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
-        self._waste = bytearray(1 << 22)  # never written to: it only says how much to throw away
+        self._waste = bytearray(1 << 22)  # never written to: its size limits how much is thrown away at once
         self._left = 0
         self._in_flight = 0
         self._answers = self._bytes_in = self._bytes_out = 0

@@ -108,7 +108,7 @@ class Producers:
         ]
         self._by_descriptor = {producer.socket.fileno(): producer for producer in self._producers}
         self._open = 0
-        self._goes_on = False
+        self._continues = False
         self._resting: deque[tuple[float, _Producer]] = deque()  # refused, and when to send the request again
         self.refused = 0  # so far, or since it began to be measured
         self._latencies_ns = array("q")
@@ -142,13 +142,13 @@ class Producers:
         return Committed(usage, len(latencies_ns), refused, latencies_ns)
 
     def _begin(self) -> None:
-        self._goes_on = True
+        self._continues = True
         self._open = len(self._producers)
         for producer in self._producers:
             producer.begin()
 
     def _finish(self) -> None:
-        self._goes_on = False
+        self._continues = False
         while self._open:
             self._turn()
 
@@ -195,7 +195,7 @@ class Producers:
 
     def _committed(self, producer: _Producer) -> None:
         self._latencies_ns.append(time.perf_counter_ns() - producer.began_ns)
-        if self._goes_on:
+        if self._continues:
             producer.begin()
         else:
             self._open -= 1

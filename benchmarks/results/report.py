@@ -13,7 +13,7 @@ from benchmarks.results import metrics
 from benchmarks.results.goals import GOALS, Goal
 from benchmarks.results.stored import Results
 
-_COOLED_BY = 0.15  # a fall of cost from the first round to the last that says: not warm
+_COOLED_BY = 0.15  # the broker was not warm if its cost fell by more from the first round to the last
 _LIMIT_COLUMNS = ("mib_per_s", "requests_per_s", "cpu_s_per_gib", "cpu_s_per_mrequest", "others_core")
 _LIMIT_WORK = {"sink-small": "cpu_s_per_mrequest"}  # of the others it is CPU per GiB
 

@@ -224,7 +224,7 @@ def pipeline_query(bench: Bench) -> Round:
     return measure
 
 
-# Of record n, by the figure that tells how long it took to find it.
+# The condition that finds record n, by the figure for the time that this takes.
 _CONDITIONS: Final[dict[str, Callable[[int], str]]] = {
     "user_id_ms": lambda n: f"user_id = {logs.user_id(n)}",
     "log_id_ms": lambda n: f"log_id = '{logs.log_id(n)}'",

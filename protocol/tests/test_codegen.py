@@ -105,7 +105,7 @@ def test_names_become_snake_case(name: str, snake: str) -> None:
         (Versions(9, 9), "version >= 9"),
     ],
 )
-def test_conditions_say_no_more_than_needed(versions: Versions, text: str) -> None:
+def test_conditions_have_no_more_than_is_needed(versions: Versions, text: str) -> None:
     assert condition(versions, WHOLE) == text
 
 

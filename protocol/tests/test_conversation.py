@@ -196,7 +196,7 @@ def test_requests_in_flight_are_bounded() -> None:
     assert conversation.has_room
 
 
-def test_a_request_that_its_version_cannot_say_is_not_sent() -> None:
+def test_a_request_with_a_field_that_its_version_lacks_is_not_sent() -> None:
     conversation = Conversation()
     with pytest.raises(UnsupportedField):
         conversation.send(HeartbeatRequest("g", 1, "m", group_instance_id="i"), 2)
@@ -218,7 +218,7 @@ def test_records_stay_valid_while_later_replies_arrive() -> None:
 # Versions
 
 
-def test_the_newest_version_that_both_know_is_agreed_on() -> None:
+def test_the_newest_version_that_both_support_is_agreed_on() -> None:
     conversation = agreed((FETCH, 4, 13), (HEARTBEAT, 0, 40), (INIT_PRODUCER_ID, 0, 6))
     assert conversation.version_for(FETCH) == 13
     assert conversation.version_for(FETCH, at_most=12) == 12
@@ -257,7 +257,7 @@ def test_an_older_broker_gets_a_second_request(versions: tuple[tuple[int, int, i
     assert conversation.features == {}
 
 
-def test_asking_an_older_broker_comes_to_an_end() -> None:
+def test_requests_to_an_older_broker_come_to_an_end() -> None:
     conversation = Conversation()
     conversation.begin()
     refused = [encoded_reply(api_versions((18, 0, 99), error_code=35), API_VERSIONS, 0, id_) for id_ in range(1, 20)]

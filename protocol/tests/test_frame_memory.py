@@ -50,7 +50,7 @@ class Peer:
         self.to_send.clear()
         self.is_starved, self.is_closed = False, True
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self.is_starved = False
         self.receive(SCRATCH_BYTES)
 
@@ -87,14 +87,14 @@ def test_the_sum_is_bounded_and_every_frame_arrives(sizes: list[list[int]], data
         if data.draw(st.booleans()) and peer.calls:
             called = peer.calls.popleft()
             if called.is_starved:
-                called.go_on()
+                called.resume()
         check(pool, peers)
     while any(it.to_send for it in peers):
         before = sum(len(it.to_send) for it in peers)
         while peers[0].calls:
             called = peers[0].calls.popleft()
             if called.is_starved:
-                called.go_on()
+                called.resume()
         for peer in peers:
             if not peer.is_starved:
                 peer.receive(SCRATCH_BYTES)
@@ -158,7 +158,7 @@ def test_memory_that_is_enough_for_several_is_not_left_to_the_first() -> None:
     large.close()
     for peer in waiting:
         assert calls.popleft() is peer
-        peer.go_on()
+        peer.resume()
         assert not peer.is_starved
 
 

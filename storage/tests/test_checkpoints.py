@@ -20,7 +20,7 @@ def test_offset_checkpoints_have_a_row_for_each_partition() -> None:
     assert checkpoints.encode_offsets({}) == b"0\n0\n"
 
 
-def test_an_empty_checkpoint_is_one_that_apache_kafka_made_and_had_nothing_to_say_in() -> None:
+def test_an_empty_checkpoint_is_one_that_apache_kafka_made_and_wrote_nothing_to() -> None:
     assert checkpoints.decode_offsets(b"") == {}
     assert checkpoints.decode_epochs(b"") == []
 

@@ -127,7 +127,7 @@ def test_what_a_truncation_takes_between_the_two_halves_of_an_exchange_does_not_
         swap.conclude(log, cleaning, 0)
         assert leftovers(log) == []
         assert log.cleaned_offset <= end_offset
-    again = open_log(log.disk, COMPACTED, clean=False)  # the same files, as somebody finds them who knows nothing
+    again = open_log(log.disk, COMPACTED, clean=False)  # the same files, without what is in memory
     assert pairs(again) == kept
     assert again.log_end_offset == end_offset
 

@@ -46,7 +46,7 @@ def test_a_partition_is_created_in_the_room_of_the_reserve() -> None:
     assert folder.reserve.is_out
 
 
-def test_checkpoints_are_written_in_the_room_of_the_reserve_and_said_again_without() -> None:
+def test_checkpoints_are_written_in_the_room_of_the_reserve_and_stay_due_without() -> None:
     for reserve_bytes in (RESERVE, 0):
         disk = SmallDisk(50_000)
         folder = open_folder(disk, reserve_bytes=reserve_bytes)

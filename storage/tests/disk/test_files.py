@@ -102,7 +102,7 @@ def test_a_real_disk_returns_its_size_and_what_is_left_of_it(tmp_path: Path) -> 
 
 
 @both_disks
-def test_who_asks_for_a_lock_does_not_take_it(kind: str, tmp_path: Path) -> None:
+def test_a_check_of_a_lock_does_not_take_it(kind: str, tmp_path: Path) -> None:
     disk = make_disk(kind, tmp_path)
     assert not disk.is_locked(".lock")
     assert not disk.exists(".lock")

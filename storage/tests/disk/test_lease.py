@@ -57,7 +57,7 @@ def test_every_operation_of_a_disk_on_a_path_is_among_those() -> None:
 
 
 def test_a_file_that_is_being_replaced_when_the_lease_ends_is_not_replaced(tmp_path: Path) -> None:
-    has_begun, may_go_on = Event(), Event()
+    has_begun, may_continue = Event(), Event()
 
     class SlowDisk(RealDisk):
         def open_append(self, path: str):  # type: ignore[no-untyped-def]
@@ -69,7 +69,7 @@ def test_a_file_that_is_being_replaced_when_the_lease_ends_is_not_replaced(tmp_p
 
                 def sync(self) -> None:
                     has_begun.set()
-                    assert may_go_on.wait(20)
+                    assert may_continue.wait(20)
                     sync()
 
             return SlowFile()
@@ -83,7 +83,7 @@ def test_a_file_that_is_being_replaced_when_the_lease_ends_is_not_replaced(tmp_p
         lease.end()
         disk.rename("t-0", "t-0.deleted")
         disk.mkdir("t-0")
-        may_go_on.set()
+        may_continue.set()
         with pytest.raises(LeaseEndedError):
             writing.result()
     assert disk.listdir("t-0") == []

@@ -167,7 +167,7 @@ def test_a_partition_alone_is_held_to_the_strictest_rules() -> None:
     assert wrong(list(check_partition(disk, FOLDER, PartitionContext(), PartitionSummary()))) == {Kind.INDEX_MISSING}
 
 
-def test_a_repair_of_partition_metadata_needs_to_know_the_topic() -> None:
+def test_a_repair_of_partition_metadata_needs_the_topics_id() -> None:
     disk = make_folder()
     disk.remove(f"{FOLDER}/partition.metadata")
     left, copies = repair_folder(disk, topics={})
@@ -287,7 +287,7 @@ def emptied_segment(disk: FaultyDisk) -> None:
     folder.close()
 
 
-def test_an_emptied_batch_asks_for_no_entry_of_the_time_index() -> None:
+def test_an_emptied_batch_needs_no_entry_of_the_time_index() -> None:
     disk = FaultyDisk()
     emptied_segment(disk)
     assert wrong(findings_of(disk, {"table": TopicFacts(bytes(range(16)), compacts=True)})) == set()

@@ -84,7 +84,7 @@ def test_a_rotten_range_costs_the_batches_in_it_and_no_other(
     taken = [(piece.position, piece.header.size_in_bytes) for piece in found if isinstance(piece, Batch)]
     assert set(good) <= set(taken)
     for at, _ in set(taken) - set(good):
-        # A walk alone knows nothing of epochs, nor of a last offset that is too large.
+        # A walk alone checks no epochs, and does not notice a last offset that is too large.
         assert at + 12 <= start < end <= at + 16 or (at <= start < end <= at + 8 and at == max(taken)[0])
     ends = [piece.position + piece.header.size_in_bytes if isinstance(piece, Batch) else piece.end for piece in found]
     assert [piece.position for piece in found] == [0, *ends[:-1]], "no gap, no overlap"

@@ -176,7 +176,7 @@ def check(log: Log, spoilt: Spoilt, *, checked_from: int, old_end: int | None = 
             data = served(log, offset)
             if data is not None and data[: len(batch.data)] == batch.data:
                 continue
-            # Its neighbour says to have its offsets, by a bit of its header that no CRC covers.
+            # Its neighbour's header has its offsets, because of a bit that no CRC covers.
             assert offset_is_wrong, f"{batch.base} at {batch.position}: {data!r}"
             assert batch.base < checked_from
     originals = {batch.data for batch in CLOSED.batches}

@@ -149,7 +149,7 @@ def test_indexes_of_sealed_segments_are_durable_before_the_recovery_point_passes
 
 
 def test_indexes_are_durable_before_the_name_of_a_segment_that_begins_at_the_recovery_point() -> None:
-    # That name is what tells recovery to trust the segment before.
+    # Because of that name, recovery trusts the segment before.
     disk = FaultyDisk()
     log = open_log(disk, CONFIG)
     for _ in range(3):

@@ -102,7 +102,7 @@ def test_a_roll_without_room_for_all_its_files_changes_nothing(room_bytes: int) 
     assert again.producers.entries[7].last_sequence == sequence
 
 
-def test_what_a_file_said_stands_when_its_successor_has_no_room() -> None:
+def test_a_file_keeps_its_content_when_its_successor_has_no_room() -> None:
     disk = SmallDisk(100_000)
     disk.write_bytes("a", b"old")
     disk.write_atomic("b", b"old")

@@ -1,4 +1,4 @@
-"""A segment file that has fewer bytes than its log knows of: someone has cut it while the broker runs."""
+"""A segment file that has fewer bytes than its log expects: someone has cut it while the broker runs."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_a_control_batch_that_is_no_marker_is_refused_before_it_is_written() -> 
     assert log.log_end_offset == 0
 
 
-def test_control_batches_of_other_kinds_tell_nothing_of_producers() -> None:
+def test_control_batches_of_other_kinds_add_no_producers() -> None:
     log = open_log(MemoryDisk(), CONFIG)
     leader_change = build_batch(
         [Record(0, 0, bytes([0, 0, 0, 2]), b"?")], producer_id=1, producer_epoch=0, control=True

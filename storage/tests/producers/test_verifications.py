@@ -69,7 +69,7 @@ def test_the_first_batch_ends_the_verification() -> None:
     assert verified(states, verification) == ErrorCode.INVALID_TXN_STATE
 
 
-def test_requests_that_ask_at_the_same_time_share_one_verification() -> None:
+def test_requests_at_the_same_time_share_one_verification() -> None:
     states = ProducerStates()
     assert begin(states) is begin(states, sequence=1)
     assert begin(states) is not begin(states, producer_id=2)
@@ -100,7 +100,7 @@ def test_a_new_epoch_has_nothing_to_send_again() -> None:
     assert verified(states, begin(states, sequence=5, epoch=1), sequence=5, epoch=1) is None
 
 
-def test_what_an_old_epoch_asks_does_not_hold_back_the_new_one() -> None:
+def test_a_verification_of_an_old_epoch_does_not_hold_back_the_new_one() -> None:
     states = ProducerStates()
     begin(states, sequence=5, epoch=1)
     assert verified(states, begin(states, sequence=0, epoch=0), sequence=5, epoch=1) is None
