@@ -180,6 +180,15 @@ def offsets_of(records: Iterable[Message]) -> list[int | None]:
     return [record.offset() for record in records]
 
 
+def is_of_a_downgraded_group(error: KafkaError) -> bool:
+    """Returns True for the error that ends a member of the consumer protocol whose session is over.
+
+    If only members of the classic protocol are left, the group becomes classic. The next heartbeat of the member gets
+    GROUP_ID_NOT_FOUND then, from Apache Kafka too, and librdkafka takes that for fatal.
+    """
+    return bool(error.code() == KafkaError._FATAL) and "group id does not exist" in error.str()
+
+
 def error_of(call: Callable[[], Any]) -> int:
     """The code of the error that the call raises."""
     try:

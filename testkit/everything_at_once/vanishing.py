@@ -14,11 +14,11 @@ from typing import Any
 import attrs
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
-from testkit.clients.confluent import quiet
+from testkit.clients.confluent import is_of_a_downgraded_group, quiet
 from testkit.everything_at_once.worker import Reporter
 from testkit.kills.group_ledger import Spot
 from testkit.kills.sigkill.ledger import Mark
-from testkit.kills.sigkill.load import EXPECTED_MEMBER_ERRORS, RECONNECT, is_of_a_downgraded_group
+from testkit.kills.sigkill.load import EXPECTED_MEMBER_ERRORS, RECONNECT
 from testkit.raw.groups import CLASSIC, PROTOCOLS
 
 FLUSH_WITHIN_S = 60.0

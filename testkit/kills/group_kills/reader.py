@@ -14,20 +14,30 @@ from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from testkit.clients.confluent import consuming
+from testkit.clients.confluent import consuming, is_of_a_downgraded_group
 
 MOST_AT_ONCE, PATIENCE_S = 100, 0.2
 
 
 def main() -> None:
     wanted = json.loads(sys.argv[1])
-    with consuming(wanted["bootstrap"], wanted["topic"], **wanted["config"]) as consumer:
-        while True:
-            messages = [it for it in consumer.consume(MOST_AT_ONCE, PATIENCE_S) if it.error() is None]
-            if messages:
-                commit(consumer, wanted["topic"], report(messages))
+    while True:
+        with consuming(wanted["bootstrap"], wanted["topic"], **wanted["config"]) as consumer:
+            read(consumer, wanted["topic"])
+
+
+def read(consumer: Consumer, topic: str) -> None:
+    """Reads until librdkafka has ended the consumer. Only the end of a session in a downgraded group may do that."""
+    while True:
+        taken = consumer.consume(MOST_AT_ONCE, PATIENCE_S)
+        if messages := [it for it in taken if it.error() is None]:
+            commit(consumer, topic, report(messages))
+        for error in filter(None, (it.error() for it in taken)):
+            if is_of_a_downgraded_group(error):
+                return
+            assert error.code() != KafkaError._FATAL, error.str()
 
 
 def report(messages: Iterable[Message]) -> dict[int, int]:

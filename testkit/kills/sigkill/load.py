@@ -17,7 +17,7 @@ import attrs
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from testkit.basics.waiting import Deadline, eventually
-from testkit.clients.confluent import consuming, quiet
+from testkit.clients.confluent import consuming, is_of_a_downgraded_group, quiet
 from testkit.kills.group_ledger import Spot
 from testkit.kills.sigkill.ledger import Ledger, Mark
 from testkit.raw.groups import CLASSIC, PROTOCOLS
@@ -50,15 +50,6 @@ EXPECTED_MEMBER_ERRORS = OF_A_BROKER_AWAY | {
     # By a classic group that becomes a consumer group while they wait in it: they join again.
     KafkaError.REBALANCE_IN_PROGRESS,
 }
-
-
-def is_of_a_downgraded_group(error: KafkaError) -> bool:
-    """Returns True for the error that ends a member of the consumer protocol whose session is over.
-
-    If only members of the classic protocol are left, the group becomes classic. The next heartbeat of the member gets
-    GROUP_ID_NOT_FOUND then, from Apache Kafka too, and librdkafka takes that for fatal.
-    """
-    return bool(error.code() == KafkaError._FATAL) and "group id does not exist" in error.str()
 
 
 @attrs.define(eq=False)
