@@ -25,6 +25,9 @@ FAILS_AT = 2.0
 LEAST_GROUPS = 8
 """The number of groups in a run from which the others show how slow the machine is."""
 
+MOST_EXCESS = 2.0
+"""What slow memory explains. If most groups cost more than this, the change did it and not the machine."""
+
 
 class _Meter:
     """Runs in a process with tests: reads the clock where a file's tests begin and end."""
@@ -138,13 +141,13 @@ def over(cpu_s: Mapping[str, float], slowness: float, tier: Tier) -> list[str]:
 
 
 def typical_excess(cpu_s: Mapping[str, float], tier: Tier) -> float:
-    """Returns the median of the groups' costs, each divided by its budget; 1 if the run has few groups."""
+    """Returns the median of the groups' costs, each divided by its budget, up to 2; 1 if the run has few groups."""
     excesses = [
         cpu_s[group.name] / group.budget_of(tier)
         for group in GROUPS
         if cpu_s.get(group.name) and group.budget_of(tier) > 0
     ]
-    return median(excesses) if len(excesses) >= LEAST_GROUPS else 1.0
+    return min(median(excesses), MOST_EXCESS) if len(excesses) >= LEAST_GROUPS else 1.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

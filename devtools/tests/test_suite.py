@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from devtools.places import REPOSITORY
-from devtools.suite.budgets import over, typical_excess
+from devtools.suite.budgets import MOST_EXCESS, over, typical_excess
 from devtools.suite.cpu import cpu_seconds
 from devtools.suite.groups import GROUPS, Tier, group_of, place_in_order, unit_of
 
@@ -49,6 +49,7 @@ def test_what_takes_longest_begins_first() -> None:
 def test_a_machine_is_slow_on_which_most_groups_cost_more() -> None:
     budgets = {group.name: group.test_cpu_s for group in GROUPS if group.test_cpu_s}
     assert typical_excess({name: 1.6 * budget for name, budget in budgets.items()}, Tier.TEST) == pytest.approx(1.6)
+    assert typical_excess({name: 3.0 * budget for name, budget in budgets.items()}, Tier.TEST) == MOST_EXCESS
     one_dear = {name: 0.9 * budget for name, budget in budgets.items()} | {"clients": 3.0 * budgets["clients"]}
     assert typical_excess(one_dear, Tier.TEST) == pytest.approx(0.9)
     assert typical_excess({"clients": 3.0 * budgets["clients"]}, Tier.TEST) == 1.0, "there are too few to compare with"
