@@ -173,7 +173,7 @@ def test_an_acl_is_created_once_and_described(client: RawClient, unique: Callabl
     assert create(client, acl, acl, version=version) == [(0, "")] * 2
     assert create(client, acl, version=version) == [(0, "")]
     expected = [(TOPIC, name, LITERAL, "User:other", "*", READ, ALLOW)]
-    eventually(lambda: describe(client, version, resource_name_filter=name) == expected, "it is told")
+    eventually(lambda: describe(client, version, resource_name_filter=name) == expected, "it is described")
     assert delete(client, wanted(resource_name_filter=name)) == [(0, None, [name])]
 
 
@@ -207,7 +207,7 @@ def test_an_acl_that_means_nothing_is_refused(
     spoils_all = code == E.UNKNOWN_SERVER_ERROR
     assert answers == [code, code if spoils_all else 0]
     expected = 0 if spoils_all else 1
-    eventually(lambda: len(describe(client, resource_name_filter=fine)) == expected, "the other one is told")
+    eventually(lambda: len(describe(client, resource_name_filter=fine)) == expected, "the other one is described")
     assert len(describe(client)) == len(before) + expected
     revoke(client, fine)
 
@@ -503,7 +503,7 @@ def test_confluents_admin_client_creates_describes_and_deletes_them(
         AclOperation.ANY,
         AclPermissionType.ANY,
     )
-    eventually(lambda: admin.describe_acls(by_name).result(30) == [acl], "it is told")
+    eventually(lambda: admin.describe_acls(by_name).result(30) == [acl], "it is described")
     for future in admin.delete_acls([by_name]).values():
         assert future.result(30) == [acl]
     eventually(lambda: admin.describe_acls(by_name).result(30) == [], "it is gone")
@@ -533,8 +533,8 @@ def test_kafkas_tool_adds_lists_and_removes_them(
     assert f"Adding ACLs for resource `ResourcePattern(resourceType=TOPIC, name={topic}, patternType=LITERAL)`" in (
         added.out
     )
-    eventually(lambda: len(describe(client, resource_name_filter=topic)) == 2, "those of the topic are told")
-    eventually(lambda: len(describe(client, resource_name_filter=group)) == 1, "that of the group is told")
+    eventually(lambda: len(describe(client, resource_name_filter=topic)) == 2, "those of the topic are described")
+    eventually(lambda: len(describe(client, resource_name_filter=group)) == 1, "that of the group is described")
     listed = java.succeed(tools.ACLS, *at, "--list", "--topic", topic).out
     entries = {it.strip() for it in listed.splitlines() if "principal=" in it}
     assert entries == {
@@ -547,7 +547,7 @@ def test_kafkas_tool_adds_lists_and_removes_them(
         *("--deny-principal", "User:bob", "--deny-host", "10.0.0.1", "--operation", "Write"),
         *("--topic", topic, "--resource-pattern-type", "prefixed"),
     )
-    eventually(lambda: len(describe(client, resource_name_filter=topic)) == 3, "it is told")
+    eventually(lambda: len(describe(client, resource_name_filter=topic)) == 3, "it is described")
     matching = java.succeed(tools.ACLS, *at, "--list", "--topic", f"{topic}-x", "--resource-pattern-type", "match").out
     assert "(principal=User:bob, host=10.0.0.1, operation=WRITE, permissionType=DENY)" in matching
     assert "User:alice" not in matching

@@ -85,7 +85,7 @@ def test_a_half_that_waits_too_long_for_the_other_is_a_complaint() -> None:
 
 def test_the_time_without_a_broker_or_a_reader_is_no_wait() -> None:
     kept = books(ORDERS[0].halves()[0])
-    kept.begin_waits_anew(20.0)
+    kept.restart_waits(20.0)
     kept.check_waits(25.0, 5.0)
     assert kept.complaints == []
     kept.check_waits(25.1, 5.0)

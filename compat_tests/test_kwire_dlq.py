@@ -137,7 +137,7 @@ def test_a_redrive_outlives_a_kill_of_the_broker(
         restartable_broker.kill_and_restart()
         output, _ = process.communicate(timeout=90)
     if process.returncode:
-        assert "the same command goes on" in output, output
+        assert "run the same command again to continue" in output, output
         run(restartable_broker, "redrive", dlq, "--all")
     eventually(lambda: len(sent(restartable_broker, orders)) >= COUNT, "all are committed")
     assert sent(restartable_broker, orders) == list(range(COUNT))

@@ -65,7 +65,7 @@ def test_ids_are_listed_and_described(broker: Broker, topic: str, txn: Txn, uniq
 
 def test_an_id_that_nobody_used_is_an_error(txn: Txn, unique: Callable[[str], str]) -> None:
     name = unique("id")
-    assert f"no coordinator knows transactional id '{name}'" in txn("describe", name, code=1)
+    assert f"no coordinator has transactional id '{name}'" in txn("describe", name, code=1)
 
 
 def test_what_hangs_is_found_as_kafkas_own_tool_finds_it_and_aborted(

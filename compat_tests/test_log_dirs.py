@@ -176,7 +176,7 @@ def test_files_are_right_after_moves_and_a_kill_in_the_midst_of_one(
     assert [path for path in Path(other).iterdir() if path.name.startswith(f"{two}-0.")], "it was on its way"
     assert_kafka_is_content(java, *paths, after_a_crash=True)
     broker.start()
-    eventually(partial(is_moved, other), "the move went on by itself", within_s=MOVED_WITHIN_S)
+    eventually(partial(is_moved, other), "the move continued by itself", within_s=MOVED_WITHIN_S)
     broker.kill()
     assert_kafka_is_content(java, *paths, after_a_crash=True)
     broker.start()

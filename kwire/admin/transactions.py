@@ -160,7 +160,7 @@ class TransactionAdmin:
                 problems.append(refused(f"broker {node_id} does not list its transactions", answer.error_code))
             elif answer.unknown_state_filters:
                 unknown = ", ".join(answer.unknown_state_filters)
-                problems.append(ClientError(f"broker {node_id} knows no state {unknown}"))
+                problems.append(ClientError(f"broker {node_id} has no state {unknown}"))
             else:
                 found += [
                     Listed(it.transactional_id, node_id, it.producer_id, it.transaction_state)

@@ -46,7 +46,7 @@ class ClusterCommands(click.Group):
         except InvalidAddress as error:
             raise click.UsageError(f"--bootstrap-server {error.message}", ctx) from None
         except NoBrokerReached as error:
-            raise click.ClickException(f"{error.message}. --bootstrap-server names the broker to ask") from None
+            raise click.ClickException(f"{error.message}. --bootstrap-server names the broker to connect to") from None
         except ClientError as error:
             raise click.ClickException(error.message) from None
 

@@ -89,7 +89,7 @@ def serve(
     """Run a Kafka broker in the foreground.
 
     No setup is needed. The broker prepares a new log dir by itself. Topics are created at the first write, or by
-    your usual tools. Clients are told the address that they dialled.
+    your usual tools. Clients get the address that they dialled.
     """
     import logging
 

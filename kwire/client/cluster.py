@@ -170,7 +170,7 @@ class Cluster:
         # Version 4 is the first in which a request for a topic does not create it.
         response: MetadataResponse = self.any_connection().call(MetadataRequest(requested, False), at_least=4)
         if response.error_code:
-            raise refused("the cluster does not tell its metadata", response.error_code)
+            raise refused("the cluster does not return its metadata", response.error_code)
         self._addresses = {it.node_id: (it.host, it.port) for it in response.brokers}
         self._cluster_id = response.cluster_id
         self._controller_id = response.controller_id
@@ -244,7 +244,7 @@ class Cluster:
                     raise refused(what, it.error_code, it.error_message)
                 node_id = self._coordinators[kind, key] = it.node_id
         if node_id is None:
-            raise ClientError(f"the cluster does not tell the coordinator of {kind.name.lower()} {quoted(key)}")
+            raise ClientError(f"the cluster does not return the coordinator of {kind.name.lower()} {quoted(key)}")
         return node_id
 
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:

@@ -195,7 +195,7 @@ class PartitionReader:
                 raise refused(f"{self.at} cannot be fetched from offset {self.position}", it.error_code)
             partition: PartitionData = it
             return partition
-        raise Refused(f"the broker at {connection.name} says nothing of {self.at}", ErrorCode.UNKNOWN_SERVER_ERROR)
+        raise Refused(f"the broker at {connection.name} returns nothing for {self.at}", ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _request(self, offset: int) -> None:
         if self._connection is None:
@@ -262,7 +262,7 @@ class PartitionReader:
         held = f", its last stable offset is {stable}" if 0 <= stable < partition.high_watermark else ""
         return EndNotReached(
             f"nothing has come of {self.at} from offset {self.position} on for {self._cluster.timeout_s:g} s; "
-            f"{self.stop} was asked for, its high watermark is {partition.high_watermark}{held}"
+            f"{self.stop} was requested, its high watermark is {partition.high_watermark}{held}"
         )
 
 

@@ -75,7 +75,7 @@ class Login:
     def _next(self, challenge: bytes | None) -> SaslAuthenticateRequest | None:
         self._steps += 1
         if self._steps > MAX_STEPS:
-            raise self._failed("the broker goes on asking for more")
+            raise self._failed("the broker sends another challenge after the last one")
         try:
             answer = self._machine.respond(challenge)
         except ValueError as error:

@@ -225,7 +225,7 @@ class Producer:
         raise_worst(problems)
         if pending:
             at = next(iter(pending))
-            raise Refused(f"{self._state.name} was told nothing of {at}", ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise Refused(f"{self._state.name} got no result for {at}", ErrorCode.UNKNOWN_SERVER_ERROR)
 
     # Transactions
 

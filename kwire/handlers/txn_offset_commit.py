@@ -99,7 +99,7 @@ async def _enlist(
             raise error
         if is_unchanged():
             return
-    raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "transactions ended while their coordinator was asked")
+    raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "transactions ended during a request to their coordinator")
 
 
 def _known(error: ErrorCode, version: int) -> ErrorCode:

@@ -157,7 +157,7 @@ class LogMoves(Service):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         under_way = self._moves.get((topic, index))
         if under_way is not None and under_way.target_folder is not target:
-            self._give_up(under_way, "another folder was asked for")
+            self._give_up(under_way, "another folder was requested")
             under_way = None
         if under_way is None and source is not target:
             try:

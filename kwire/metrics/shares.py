@@ -110,7 +110,7 @@ FAILED_COPIES: Final = _own(
 STATE_WRITES: Final = Metric(
     f"{_COORDINATOR.prefix}write_total",
     MetricType.COUNTER,
-    "Changes of share partitions that the share coordinator was asked to record.",
+    "Changes of share partitions in requests to the share coordinator.",
     kafka=f"{_COORDINATOR.bean} write-total",
 )
 STATE_WRITE_TIMES: Final = Metric(
@@ -120,7 +120,9 @@ STATE_WRITE_TIMES: Final = Metric(
     kafka=f"{_COORDINATOR.bean} write-latency-avg",
 )
 STATE_READS: Final = _own(
-    "coordinator_reads_total", MetricType.COUNTER, "States that the share coordinator was asked for."
+    "coordinator_reads_total",
+    MetricType.COUNTER,
+    "States of share partitions that were read from the share coordinator.",
 )
 
 _OF_SHARING: Final = (

@@ -165,7 +165,7 @@ class Peers:
         future: Future[Answer] = Future()
         loop = self.loop.host
         if loop is None:
-            future.set(Error(ConnectionFailed(f"node {node_id} cannot be asked: this broker is not running yet")))
+            future.set(Error(ConnectionFailed(f"node {node_id} cannot be reached: this broker is not running yet")))
             return future
         peer = self._peers.setdefault(node_id, _Peer(node_id))
         if peer.in_flight >= MAX_IN_FLIGHT:

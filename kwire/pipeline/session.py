@@ -185,5 +185,5 @@ def check_java() -> None:
         raise PipelineError(f"{program} does not run: {wanted}") from None
     version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)$", said, re.MULTILINE)
     if version is None or not OLDEST_JAVA <= int(version[1]) <= NEWEST_JAVA:
-        found = "of no version that it tells" if version is None else f"Java {version[1]}"
+        found = "of a version that it does not print" if version is None else f"Java {version[1]}"
         raise PipelineError(f"{program} is {found}: {wanted}")

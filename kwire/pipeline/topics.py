@@ -66,7 +66,7 @@ class Topics:
     def publish_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commits the offsets as a consumer group that has no members. Raises PipelineError."""
         committed = {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
-        with self._requesting(f"group {group} cannot be told how far the table is") as cluster:
+        with self._requesting(f"group {group} cannot be given the table's offsets") as cluster:
             commit_offsets(cluster, group, committed)
 
     @contextmanager

@@ -48,7 +48,7 @@ class _Sample:
     last_ms: int
     value: float = 0.0
 
-    def begin_anew(self, now_ms: int) -> None:
+    def restart(self, now_ms: int) -> None:
         self.start_ms = self.last_ms = now_ms
         self.value = 0.0
 
@@ -73,7 +73,7 @@ class Rate:
             if self._current == len(ring):
                 ring.append(_Sample(now_ms, now_ms))
             else:
-                ring[self._current].begin_anew(now_ms)
+                ring[self._current].restart(now_ms)
             sample = ring[self._current]
         sample.value += value
         sample.last_ms = now_ms
@@ -102,7 +102,7 @@ class Rate:
         window, total, oldest_ms = self.window, 0.0, now_ms
         for sample in self._ring:
             if now_ms - sample.last_ms >= window.length_ms:
-                sample.begin_anew(now_ms)
+                sample.restart(now_ms)
             total += sample.value
             oldest_ms = min(oldest_ms, sample.start_ms)
         elapsed_ms = now_ms - oldest_ms

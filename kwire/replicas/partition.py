@@ -199,7 +199,7 @@ class Partition:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.topic}-{self.index} has {len(role.isr)} replicas in sync, "
-                f"min.insync.replicas asks for {self.rules.min_insync_replicas}",
+                f"min.insync.replicas requires {self.rules.min_insync_replicas}",
             )
 
     def holds_transaction(self, header: BatchHeader) -> bool:

@@ -483,7 +483,7 @@ class Fetcher:
                 # The leader's log may start in the middle of a batch, after DeleteRecords.
                 is_empty = not position and followed.log.log_start_offset == end_offset
                 if not is_empty or header.next_offset <= end_offset or header.base_offset < 0:
-                    raise _Garbage(f"a batch at offset {header.base_offset} where the log goes on at {end_offset}")
+                    raise _Garbage(f"a batch at offset {header.base_offset} where the log continues at {end_offset}")
                 starts_at = header.base_offset
             if not max(epoch, 0) <= header.partition_leader_epoch <= followed.leader_epoch:
                 raise _Garbage(
@@ -547,7 +547,7 @@ class Fetcher:
                     self._wait(followed, str(error), now_ms)
         for followed in requested.values():
             if self._followed.get(followed.key) is followed:
-                self._wait(followed, "the leader does not tell its offsets", now_ms)
+                self._wait(followed, "the leader does not return its offsets", now_ms)
 
     def _find_back(self, followed: _Followed, offset: int, now_ms: int) -> None:
         """Cuts or restarts the log, by the end or start of the leader's log. As in Kafka's `fetchOffsetAndTruncate`."""
@@ -615,7 +615,7 @@ class Fetcher:
         followed.failures += 1
         pause_ms = Backoff(FIRST_PAUSE_MS, self.settings.backoff_ms).after(followed.failures)
         if pause_ms == self.settings.backoff_ms:
-            self._wait(followed, "the leader does not know this leader epoch, or a later one", now_ms)
+            self._wait(followed, "the leader does not have this leader epoch, or a later one", now_ms)
             return
         self._leave_out(followed)
         self._waiting[followed.key] = now_ms + pause_ms

@@ -156,7 +156,7 @@ class TlsTransport:
         if self._flush():
             return True
         if len(self._unsent) > 2 * PIECE_BYTES:
-            raise ConnectionAbortedError("the peer does not read what TLS has to say")
+            raise ConnectionAbortedError("the peer does not read what TLS sends")
         return False
 
     def _flush(self) -> bool:

@@ -74,7 +74,7 @@ class RemotePartitions:
         """Adds a question. Raises KafkaError(NETWORK_EXCEPTION) if too many wait for that node."""
         waiting = self._waiting.setdefault(node_id, {})
         if len(waiting) >= MAX_WAITING:
-            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"node {node_id} is asked about too many partitions")
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"too many partitions wait for node {node_id}")
         waiting[question] = None
 
     def next_request(self, node_id: int) -> PartitionsRequest | None:

@@ -241,7 +241,7 @@ class Conversation:
 
     def _read_reply(self, frame: memoryview) -> Reply:
         if not self._in_flight:
-            raise ProtocolError(f"a reply of {len(frame)} bytes to nothing that was asked")
+            raise ProtocolError(f"a reply of {len(frame)} bytes to no request that was sent")
         ticket = self._in_flight[0]
         api_key, version = ticket.api_key, ticket.version
         reader = Reader(frame)
@@ -271,7 +271,7 @@ class Conversation:
             self._negotiating = self._request_versions(max(0, min(newest, reply.ticket.version - 1)))
             return
         if response.error_code:
-            raise ProtocolError(f"it does not tell its versions: error {response.error_code}")
+            raise ProtocolError(f"it does not return its versions: error {response.error_code}")
         self._negotiating = None
         self.versions = served
         self.features = {it.name: it.max_version_level for it in response.finalized_features}

@@ -261,7 +261,7 @@ def test_requests_to_an_older_broker_come_to_an_end() -> None:
     conversation = Conversation()
     conversation.begin()
     refused = [encoded_reply(api_versions((18, 0, 99), error_code=35), API_VERSIONS, 0, id_) for id_ in range(1, 20)]
-    with pytest.raises(ProtocolError, match="does not tell its versions: error 35"):
+    with pytest.raises(ProtocolError, match="does not return its versions: error 35"):
         answer(conversation, *refused)
 
 
@@ -309,7 +309,7 @@ def test_what_cannot_be_a_reply_is_an_error_and_stays_one(reply: bytes, message:
 
 
 def test_a_reply_to_nothing_is_an_error() -> None:
-    with pytest.raises(ProtocolError, match="to nothing that was asked"):
+    with pytest.raises(ProtocolError, match="to no request that was sent"):
         answer(Conversation(), heartbeat_reply())
 
 
@@ -322,7 +322,7 @@ def test_what_came_before_an_error_is_given_out() -> None:
     conversation.received(len(data))
     assert conversation.next_reply() == (ticket, HeartbeatResponse())
     for _ in range(2):
-        with pytest.raises(ProtocolError, match="to nothing"):
+        with pytest.raises(ProtocolError, match="to no request"):
             conversation.next_reply()
 
 

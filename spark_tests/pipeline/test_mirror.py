@@ -140,7 +140,7 @@ def test_groups_continue_at_the_same_record_and_are_not_set_back(
         mirrors.once(topic, groups=re.escape(gone_over))
         assert fetch_offsets(target, left_alone) == {}
         with confluent.consuming(mirrors.target, topic, **{"group.id": gone_over}) as consumer:
-            message = eventually(lambda: consumer.poll(0.1), "the consumer goes on")
+            message = eventually(lambda: consumer.poll(0.1), "the consumer reads again")
             assert message.value() == b"4"
             consumer.commit(message, asynchronous=False)
             commit_offsets(source, gone_over, {first: 11})

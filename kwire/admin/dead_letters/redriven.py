@@ -58,7 +58,7 @@ class Redriven:
                     raise ValueError
             except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
                 raise ClientError(
-                    f"topic {state_topic_of(topic)} tells what was sent of {topic}, but has a record that no redrive "
+                    f"topic {state_topic_of(topic)} holds what was sent of {topic}, but has a record that no redrive "
                     "has written; without that topic, all letters count as not sent"
                 ) from None
             if is_own:

@@ -150,7 +150,7 @@ def delete(reach: Reach, **given: Any) -> None:
     commands.delete(reach, **given)
 
 
-@acl.command(epilog=CHECK_EPILOG, short_help="Tell whether somebody may do something, and why.")
+@acl.command(epilog=CHECK_EPILOG, short_help="Show whether a principal may do something, and why.")
 @click.argument("principal", metavar="PRINCIPAL")
 @click.argument("operation", type=click.Choice(OPERATIONS[1:], case_sensitive=False), metavar="OPERATION")
 @click.argument("resource_type", type=click.Choice(RESOURCE_TYPES, case_sensitive=False), metavar="TYPE")
@@ -159,7 +159,7 @@ def delete(reach: Reach, **given: Any) -> None:
 @json_option
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where the request comes from.")
 def check(reach: Reach, **given: Any) -> None:
-    """Tell whether a principal may do something, and which rule says so.
+    """Show whether a principal may do something, and by which rule.
 
     OPERATION is what --operation of `kwire acl add` takes, but not all. TYPE is topic, group, cluster,
     transactional-id, delegation-token or user. The answer is worked out from the cluster's ACLs and settings. Nothing

@@ -90,7 +90,7 @@ def _replicas(_context: click.Context, _parameter: click.Parameter, value: str |
 def cluster() -> None:
     """Show a cluster's brokers and partitions, move partitions, and elect leaders.
 
-    Works with kwire and with any Kafka cluster from version 2.4 on. What older brokers do not tell is left out, and a
+    Works with kwire and with any Kafka cluster from version 2.4 on. What older brokers do not return is left out, and a
     sentence on standard error says so.
     """
 
@@ -211,7 +211,7 @@ def elect(reach: Reach, as_json: bool, topic: str | None, unclean: bool, yes: bo
     from kwire.cli.cluster import elections
 
     if yes and not unclean:
-        raise click.UsageError("--yes is for --unclean: preferred leaders lose nothing, so nothing is asked")
+        raise click.UsageError("--yes is for --unclean: preferred leaders lose nothing, so there is no question")
     elections.elect_leaders(reach, topic, unclean=unclean, confirm=not yes, as_json=as_json)
 
 

@@ -23,7 +23,7 @@ def forget(reach: Reach, node_id: int, *, force: bool, confirm: bool) -> None:
         if lost and not force:
             raise ClientError(
                 f"no other broker has all records of {lost}: start broker {node_id}, and move them to other brokers "
-                f"by `kwire cluster move`. --force forgets it all the same"
+                f"by `kwire cluster move`. --force forgets it nevertheless"
             )
         if confirm:
             click.confirm(_consequences(node_id, 0 if node is None else node.replicas, lost), abort=True)

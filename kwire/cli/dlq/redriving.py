@@ -29,7 +29,7 @@ def redrive(reach: Reach, topic: str, selection: Selection, options: RedriveOpti
                 _print_report(work.report, options, as_json=as_json)
             # After an error that may pass, the last transaction may be committed.
             if not options.is_dry and (work.report.sent or (isinstance(error, ClientError) and error.may_pass)):
-                click.echo("the same command goes on: what was sent is not sent again", err=True)
+                click.echo("run the same command again to continue: what was sent is not sent twice", err=True)
             raise
     _print_report(work.report, options, as_json=as_json)
     if not work.report.is_whole:

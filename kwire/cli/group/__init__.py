@@ -124,7 +124,7 @@ def describe(group_id: str, reach: Reach, as_json: bool, topology: bool) -> None
     """Show the state of GROUP, and for each partition the offset, the end of the log, the lag and the owner.
 
     The offset is what is committed, or in a share group the start offset. A member that owns no partition has a row,
-    too. Classic groups have no epochs, and brokers do not tell their generation. Members of streams groups own the
+    too. Classic groups have no epochs, and brokers do not return their generation. Members of streams groups own the
     partitions that their active tasks read.
 
     --topology needs Kafka 4.4 or kwire, with group.streams.topology.description.plugin.class. It has the form of Kafka

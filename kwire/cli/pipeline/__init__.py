@@ -470,7 +470,7 @@ Exit code: 0, even if brokers do not answer; 2 the warehouse cannot be read.
 
 @pipeline.command(epilog=STATUS_EPILOG, short_help="Show all tables of a warehouse: lag, last commit, errors.")
 @click.argument("warehouse")
-@click.option("-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT", help="Broker to ask for the lag.")
+@click.option("-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT", help="Broker to get the lag from.")
 @CATALOG_CONF
 @JSON
 def status(**options: Any) -> None:

@@ -56,7 +56,7 @@ def _from_file(context: click.Context, _parameter: click.Parameter, path: Path |
         known = dict(_names(context.command))
         unknown = sorted(set(found) - set(known))
         if unknown:
-            raise click.UsageError(f"{path} has options that {context.info_name} does not know: {', '.join(unknown)}")
+            raise click.UsageError(f"{path} has options that {context.info_name} does not have: {', '.join(unknown)}")
         context.default_map = {str(known[name].name): _as_given(name, known[name], it) for name, it in found.items()}
     return path
 

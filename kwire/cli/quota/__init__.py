@@ -48,7 +48,7 @@ def _entities(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group(cls=ClusterCommands)
 def quota() -> None:
-    """Show and change how much users, clients and addresses may ask of each broker.
+    """Show and change how much users, clients and addresses may use of each broker.
 
     Works with kwire and with any Kafka cluster from version 2.6 on. Whoever exceeds a quota is not refused, but has to
     wait.

@@ -67,7 +67,7 @@ def list_(
     partition: int | None,
     max_timeout_minutes: float,
 ) -> None:
-    """List every transactional id that a coordinator knows, or with --hanging the hanging transactions.
+    """List every transactional id that a coordinator has, or with --hanging the hanging transactions.
 
     A hanging transaction has been open in a partition for longer than any transaction may be, and no coordinator is
     going to end it there. Until it is aborted, read_committed consumers cannot read past its start.
@@ -104,7 +104,7 @@ def describe(transactional_id: str, reach: Reach, as_json: bool) -> None:
 @click.option("--partition", required=True, type=click.IntRange(min=0), help="Partition in which it is open.")
 @click.option("--start-offset", type=click.IntRange(min=0), help="Offset at which it began; this or --producer-id.")
 @click.option("--producer-id", type=click.IntRange(min=0), help="Id of its producer; this or --start-offset.")
-@click.option("--force", is_flag=True, help="Abort it even if its coordinator still knows it, and may commit it.")
+@click.option("--force", is_flag=True, help="Abort it even if its coordinator still has it, and may commit it.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def abort(
     reach: Reach,

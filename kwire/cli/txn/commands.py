@@ -53,7 +53,7 @@ def list_ids(reach: Reach, states: Sequence[str], *, as_json: bool) -> None:
     with reach.cluster() as cluster:
         found = TransactionAdmin(cluster).list_transactions(states=states)
     if not found and not as_json:
-        click.echo("no coordinator knows a transactional id" + (" in that state" if states else ""))
+        click.echo("no coordinator has a transactional id" + (" in that state" if states else ""))
         return
     show([_listed_row(it) for it in found], _ID_COLUMNS, as_json=as_json)
 
@@ -82,7 +82,7 @@ def describe(reach: Reach, transactional_id: str, *, as_json: bool) -> None:
         described = TransactionAdmin(cluster).describe_transactions([transactional_id])
     if transactional_id not in described:
         raise ClientError(
-            f"no coordinator knows transactional id {quoted(transactional_id)}: `kwire txn list` tells which are known"
+            f"no coordinator has transactional id {quoted(transactional_id)}: `kwire txn list` shows those that exist"
         )
     row = _described_row(described[transactional_id])
     if as_json:

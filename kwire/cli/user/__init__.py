@@ -70,7 +70,7 @@ def user() -> None:
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIRECTORY",
-    help="Write to this log dir, which no broker uses now, instead of asking a cluster. It is created if missing.",
+    help="Write to this log dir, which no broker uses now, instead of to a cluster. It is created if missing.",
 )
 @click.option(
     "--config",

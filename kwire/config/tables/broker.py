@@ -96,7 +96,7 @@ KWIRE_CONFIGS: Final = table(
         PASSWORD,
         None,
         NonEmptyText(),
-        "Random text from which a broker makes what it tells about users of SCRAM that do not exist, so that nobody "
+        "Random text from which a broker makes its answers about users of SCRAM that do not exist, so that nobody "
         "learns who exists. Give all brokers of a cluster the same. Not set: random at each start.",
     ),
     row(

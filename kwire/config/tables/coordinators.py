@@ -24,7 +24,7 @@ COORDINATOR_CONFIGS: Final = table(
         INT,
         20,
         Range(1),
-        "How long to pause before a coordinator on another broker is asked again whether it has ended.",
+        "How long to pause before the next request to a coordinator on another broker whether it has ended.",
     ),
     row(
         "errors.deadletterqueue.auto.create.topics.enable",
@@ -427,7 +427,7 @@ COORDINATOR_CONFIGS: Final = table(
         INT,
         60_000,
         Range(1),
-        "How often members of streams groups tell how far their tasks are.",
+        "How often members of streams groups report how far their tasks are.",
     ),
     row(
         "group.streams.topology.description.plugin.class",
@@ -435,7 +435,7 @@ COORDINATOR_CONFIGS: Final = table(
         None,
         OptionalChoice((IN_MEMORY_DESCRIPTIONS,)),
         "With this class streams groups are asked to describe their topologies, and the broker keeps the descriptions "
-        "in memory (KIP-1331). Not set: they are not asked.",
+        "in memory (KIP-1331). Not set: no descriptions are requested.",
     ),
     row("offset.metadata.max.bytes", INT, 4096, None, "The maximum size of the metadata of a committed offset."),
     row(

@@ -101,7 +101,9 @@ GROUP_CONFIGS: Final = table(
     _int("streams.num.standby.replicas", 0, 0, "The number of standby replicas of each task of a streams group."),
     _int("streams.num.warmup.replicas", 2, 0, "How many tasks of a streams group warm up at a time before they move."),
     _int("streams.session.timeout.ms", 45000, 1, "The session timeout of members of a streams group."),
-    _int("streams.task.offset.interval.ms", 60_000, 1, "How often members of a streams group tell how far tasks are."),
+    _int(
+        "streams.task.offset.interval.ms", 60_000, 1, "How often members of a streams group report how far tasks are."
+    ),
 )
 
 

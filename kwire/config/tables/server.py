@@ -17,7 +17,7 @@ SERVER_CONFIGS: Final = table(
         LIST,
         None,
         ListOf(may_be_empty=False),
-        "The addresses that clients use. If not set, each client is told the address that it dialled.",
+        "The addresses that clients use. If not set, each client gets the address that it dialled.",
     ),
     row(
         "alter.log.dirs.replication.quota.window.num",
@@ -241,7 +241,7 @@ SERVER_CONFIGS: Final = table(
         INT,
         1_048_576,
         Range(0),
-        "How many bytes a follower fetches of a partition at once. A larger batch is fetched all the same.",
+        "How many bytes a follower fetches of a partition at once. A larger batch is fetched as well.",
     ),
     row(
         "replica.fetch.min.bytes",
@@ -277,7 +277,7 @@ SERVER_CONFIGS: Final = table(
         STRING,
         None,
         OptionalChoice((RACK_AWARE_SELECTOR,)),
-        "With this class a consumer that tells its rack (client.rack) reads from a replica in that rack (broker.rack). "
+        "With this class a consumer that sends its rack (client.rack) reads from a replica in that rack (broker.rack). "
         "Not set: from the leader.",
     ),
     row(

@@ -53,8 +53,8 @@ class IndexPlan(TablePlan):
         if mine != there:
             has = ",".join(f"{path}:{kind}" for path, kind in there.items())
             raise PipelineError(
-                f"the index {self.table} has the fields {has}: rows that are there have no others. Go on with these, "
-                "or make another index, --table NAME"
+                f"the index {self.table} has the fields {has}: rows that are there have no others. Continue "
+                "with these, or make another index, --table NAME"
             )
 
     def describe(self) -> dict[str, object]:

@@ -23,7 +23,7 @@ from kwire.pipeline.index.where import Condition, holds
 from kwire.pipeline.tables.position import Gap, Position, start
 from kwire.pipeline.topic_state import topic_state
 
-_HINT: Final = "--tail-limit 0 asks the index alone"
+_HINT: Final = "--tail-limit 0 reads the index alone"
 _ENDS_AT_ONCE_MS: Final = 50
 """The maximum wait of a fetch. The requested records exist already, so a fetch never has to wait."""
 

@@ -95,7 +95,7 @@ class MirrorPlan:
         if self.name is not None:
             return self.name
         if not source_id or not target_id:
-            raise PipelineError("the clusters do not tell their ids, so the mirror needs a name: --name NAME")
+            raise PipelineError("the clusters do not return their ids, so the mirror needs a name: --name NAME")
         return f"{source_id}-{target_id}"
 
     @property

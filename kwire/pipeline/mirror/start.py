@@ -177,6 +177,6 @@ def _check_target(name: str, position: Position, plan: MirrorPlan, target: Clust
     if found != position.target_topic_id:
         happened = "deleted and created again" if found else "deleted"
         raise PipelineError(
-            f"topic {to} at --to was {happened} since it was mirrored, and its records are gone. To begin anew, let "
+            f"topic {to} at --to was {happened} since it was mirrored, and its records are gone. To start again, let "
             "another mirror write it: --name NAME"
         )

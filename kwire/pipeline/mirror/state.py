@@ -86,7 +86,7 @@ class Position:
         found = _read(value)
         if found.get("version") != VERSION:
             raise PipelineError(
-                f"the mirror's position of {at} has version {found.get('version')}; this kwire knows {VERSION}: "
+                f"the mirror's position of {at} has version {found.get('version')}; this kwire reads {VERSION}: "
                 "upgrade kwire"
             )
         try:

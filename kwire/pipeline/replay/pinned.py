@@ -150,7 +150,7 @@ def check_source(pinned: PinnedTopic, topic: TopicState, reached: Mapping[int, i
     if lost and not skip_lost:
         raise PipelineError(
             f"records of topic {topic.topic} were deleted, and it is not known that all of them were replayed before: "
-            f"{'; '.join(lost)}. --skip-lost goes on without them"
+            f"{'; '.join(lost)}. --skip-lost continues without them"
         )
 
 

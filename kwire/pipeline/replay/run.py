@@ -114,7 +114,8 @@ class ReplayRun:
         """Called before the name is taken: two runs would take it from each other again and again."""
         if found is not None and found.run != self.run_id:
             raise PipelineError(
-                f"another run of replay {self.plan.name} has taken over, and goes on where this one was: one is enough"
+                f"another run of replay {self.plan.name} has taken over, and continues where this one was: one is "
+                "enough"
             )
 
     def _begin(self, keeper: Keeper, target: Target, *, generation: int) -> Callable[[], None]:

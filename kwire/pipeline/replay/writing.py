@@ -146,7 +146,7 @@ def _position(writer: PositionedWriter, state_topic: CompactedTopic, assignment:
     value = state_topic.newest(key_of(assignment.name))
     pinned = None if value is None else Pinned.from_json(value)
     if pinned is None or pinned.state != "running" or pinned.generation != assignment.generation:
-        raise Interrupted(f"replay {assignment.name} is over, or was begun anew by another run")
+        raise Interrupted(f"replay {assignment.name} is over, or was started again by another run")
     return Position()
 
 

@@ -10,7 +10,7 @@ from kwire.pipeline.spark_source.positions import Positions, listed
 
 ADVICE = (
     "some data may have been missed, because it is not there any more: it aged out, or the topic was deleted before "
-    "all of it was read. To go on without it, set the option failOnDataLoss to false"
+    "all of it was read. To continue without it, set the option failOnDataLoss to false"
 )
 
 

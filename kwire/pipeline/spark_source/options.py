@@ -279,7 +279,7 @@ def _unknown(name: str, known: tuple[str, ...]) -> PipelineError:
     if name in ("kafka.key.deserializer", "kafka.value.deserializer", "kafka.key.serializer", "kafka.value.serializer"):
         return PipelineError(f"option {name} is not supported: keys and values are bytes, cast them in the query")
     return PipelineError(
-        f"option {name} is not supported by the format kwire: leave it out. It knows {', '.join(known)}"
+        f"option {name} is not supported by the format kwire: leave it out. It supports {', '.join(known)}"
     )
 
 

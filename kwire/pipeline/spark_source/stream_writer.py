@@ -64,7 +64,9 @@ class StreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         task = this_task()
         writer_name = self.options.sink_id or task.query_id
         if writer_name is None:
-            raise PipelineError("Spark does not tell this task its query: set the option kwire.sink.id to a name of it")
+            raise PipelineError(
+                "Spark does not give this task the id of its query: set the option kwire.sink.id to a name of it"
+            )
         try:
             with connect(self.options) as cluster:
                 prefix = self._committer(cluster, writer_name).prefix

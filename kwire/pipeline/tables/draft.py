@@ -219,7 +219,7 @@ class Table:
         newest = self._newest()
         if newest.snapshotId() != self._tip:
             if newest.parentId() != self._tip:
-                raise Conflict(f"the draft {self._branch} was removed, and begun anew elsewhere")
+                raise Conflict(f"the draft {self._branch} was removed, and started again elsewhere")
             self._tip = newest.snapshotId()
 
     def _newest(self) -> Any:

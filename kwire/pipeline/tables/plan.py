@@ -114,8 +114,8 @@ class TablePlan:
         ):
             if properties.get(key) != mine:
                 raise PipelineError(
-                    f"table {self.table} was made with {flag} {properties.get(key)}, not {mine}: go on as it was made, "
-                    "or write to another table, --table NAME"
+                    f"table {self.table} was made with {flag} {properties.get(key)}, not {mine}: use the same, or "
+                    "write to another table, --table NAME"
                 )
 
     def source(self) -> dict[str, str]:

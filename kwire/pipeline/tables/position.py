@@ -35,7 +35,7 @@ class Holder:
     """The owner of offsets, as named in messages."""
 
     name: str
-    anew: str
+    restart_hint: str
     """The advice for a job that cannot continue from them."""
     notes: str
     """The place where lost records are recorded."""
@@ -83,7 +83,7 @@ class Position:
             version = None
         if isinstance(version, int) and version > VERSION:
             raise PipelineError(
-                f"the table's offsets have version {version}; this kwire knows {VERSION}: upgrade kwire"
+                f"the table's offsets have version {version}; this kwire reads {VERSION}: upgrade kwire"
             )
         raise PipelineError(f"the table's {PROPERTY} cannot be read: {text[:200]!r}")
 
@@ -143,7 +143,7 @@ def start(
             raise PipelineError(
                 f"partition {partition} of topic {topic.topic} ends at offset {topic.ends[partition]}, and "
                 f"{holder.name} has records up to {at - 1}: the cluster lost its newest records (an unclean election, "
-                f"or a restored backup). Offsets will be used again for other records, so {holder.anew}"
+                f"or a restored backup). Offsets will be used again for other records, so {holder.restart_hint}"
             )
         if at < first:
             gaps.append(Gap(partition, at, first))
@@ -151,7 +151,7 @@ def start(
     if gaps and on_gap == "fail":
         raise LostRange(
             f"records of topic {topic.topic} were deleted before they were read: {'; '.join(map(str, gaps))}. "
-            f"Retention passed {holder.name}'s position. --on-gap record goes on behind them, and writes down "
+            f"Retention passed {holder.name}'s position. --on-gap record continues behind them, and writes down "
             f"{holder.notes} what is missing"
         )
     return Start(attrs.evolve(reached, offsets=offsets), tuple(gaps))
@@ -167,12 +167,12 @@ def same_topic(reached: Position, topic: TopicState, holder: Holder = TABLE) -> 
     if reached.cluster_id != topic.cluster_id:
         raise PipelineError(
             f"{holder.name} holds topic {topic.topic} of cluster {reached.cluster_id}, and this is cluster "
-            f"{topic.cluster_id}: name the right brokers, or {holder.anew}"
+            f"{topic.cluster_id}: name the right brokers, or {holder.restart_hint}"
         )
     gone = sorted(set(reached.offsets) - set(topic.starts))
     if (reached.topic_id and topic.topic_id and reached.topic_id != topic.topic_id) or gone:
         raise PipelineError(
             f"topic {topic.topic} was deleted and created again since {holder.name} was written (its id was "
             f"{reached.topic_id or 'not known'}, and is {topic.topic_id or 'not known'}): its offsets count from 0 "
-            f"again. For the new topic, {holder.anew}"
+            f"again. For the new topic, {holder.restart_hint}"
         )

@@ -223,4 +223,4 @@ def exists(spark: SparkSession, name: str) -> bool:
     try:
         return spark.catalog.tableExists(name)
     except (PySparkException, Py4JError) as error:
-        raise PipelineError(f"the catalog cannot be asked for {name}: {first_line(error)}") from None
+        raise PipelineError(f"the catalog does not answer about {name}: {first_line(error)}") from None

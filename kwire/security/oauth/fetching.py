@@ -62,7 +62,7 @@ class KeyFetch:
         try:
             return client_context(self._tls)
         except TlsError as error:
-            raise KeysUnavailable(f"{self.url} cannot be asked: {error}") from None
+            raise KeysUnavailable(f"{self.url} cannot be read: {error}") from None
 
     def fetch(self) -> KeySet | None:
         """Returns the keys, or None if the file has not changed since it was read last. Raises KeysUnavailable."""

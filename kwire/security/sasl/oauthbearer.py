@@ -173,6 +173,6 @@ class OAuthBearerClient:
         if not challenge:
             return None
         if self.rejection is not None:
-            raise ValueError("it goes on after the last message")
+            raise ValueError("it continues after the last message")
         self.rejection = challenge[:MAX_MESSAGE_BYTES].decode("utf-8", "replace")
         return _SEPARATOR.encode()

@@ -104,5 +104,5 @@ class PlainClient:
             self._has_begun = True
             return b"\0".join((b"", self.name.encode(), self.password.encode()))
         if challenge:
-            raise ValueError("it goes on asking after a name and a password")
+            raise ValueError("it sends a challenge after the name and the password")
         return None

@@ -407,7 +407,7 @@ class ScramClient:
         if self._steps == 3 and challenge is not None:
             self._verify(challenge)
             return None
-        raise ValueError("it goes on after the last message")
+        raise ValueError("it continues after the last message")
 
     @property
     def _bare(self) -> str:
@@ -422,9 +422,9 @@ class ScramClient:
             raise ValueError("its first message is no SCRAM")
         nonce, salt, iterations = match[1], _base64(match[2]), int(match[3])
         if not nonce.startswith(self.nonce) or nonce == self.nonce:
-            raise ValueError("its nonce does not go on from ours")
+            raise ValueError("its nonce does not begin with ours")
         if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
-            raise ValueError(f"it asks for {iterations} iterations; from {MIN_ITERATIONS} to {MAX_ITERATIONS} are done")
+            raise ValueError(f"it requires {iterations} iterations; from {MIN_ITERATIONS} to {MAX_ITERATIONS} are done")
         salted = mechanism.salted_password(self.password, salt, iterations)
         client_key = mechanism.client_key(salted)
         without_proof = f"c=biws,r={nonce}"

@@ -183,7 +183,7 @@ def _openssl_names(suites: list[str]) -> list[str]:
     unknown = [suite for suite, name in names.items() if name not in known]
     if unknown:
         raise TlsError(
-            f"ssl.cipher.suites has {', '.join(unknown)}, which OpenSSL does not know: name suites as Java does, such "
+            f"ssl.cipher.suites has {', '.join(unknown)}, which OpenSSL does not have: name suites as Java does, such "
             "as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
         )
     return list(names.values())

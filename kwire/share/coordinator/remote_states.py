@@ -64,7 +64,7 @@ class RemoteStates:
         """Adds a question. Raises KafkaError(COORDINATOR_NOT_AVAILABLE) if too many wait for that node."""
         node = self._nodes.setdefault(node_id, _Node())
         if node.count >= MAX_WAITING:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"node {node_id} is asked too much")
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"too many requests wait for node {node_id}")
         node.count += 1
         node.waiting.setdefault((question.kind, question.key.group_id), []).append(question)
 

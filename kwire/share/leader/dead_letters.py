@@ -248,7 +248,7 @@ class DeadLetters:
             if answer.error_code:
                 raise KafkaError(ErrorCode(answer.error_code), answer.error_message)
             return
-        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"node {leader} said nothing of the batch")
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"node {leader} returned no result for the batch")
 
     def _log_failure(
         self, group_id: str, partition: Partition, letter: DeadLetter, name: str, error: KafkaError

@@ -145,7 +145,7 @@ def test_notes_about_letters_that_are_gone_are_deleted() -> None:
     ],
 )
 def test_a_note_that_no_redrive_has_written_is_rejected(key: bytes, value: bytes) -> None:
-    with pytest.raises(ClientError, match="topic kwire-redriven-t tells what was sent of t, but has a record"):
+    with pytest.raises(ClientError, match="topic kwire-redriven-t holds what was sent of t, but has a record"):
         Redriven.of("t", ID, {key: value})
 
 

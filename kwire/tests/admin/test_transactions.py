@@ -136,7 +136,7 @@ def test_an_error_that_does_not_pass_is_reported_at_once() -> None:
         admin(brokers).list_transactions()
     assert brokers.network.clock.slept_s == []
     brokers = TxnBrokers(unknown_states=["Sleeping"])
-    with pytest.raises(ClientError, match="knows no state Sleeping"):
+    with pytest.raises(ClientError, match="has no state Sleeping"):
         admin(brokers).list_transactions(states=["Sleeping"])
 
 

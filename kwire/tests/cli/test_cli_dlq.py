@@ -495,7 +495,7 @@ def test_a_broker_that_is_lost_in_the_midst_is_reported_with_what_was_sent(
     monkeypatch.setattr(cli_redriving, "counting_bar", bar)
     assert scene.redrive("--all", code=1) == {("sent", scene.orders): 1_000}
     hint, error = scene.client.stderr.splitlines()
-    assert hint == "the same command goes on: what was sent is not sent again"
+    assert hint == "run the same command again to continue: what was sent is not sent twice"
     assert "Connection reset by peer" in error
     monkeypatch.undo()
     assert scene.redrive("--all")["sent", scene.orders] == 200

@@ -530,5 +530,5 @@ def test_what_a_broker_does_not_serve_is_reported_in_one_line(
 def test_a_cluster_that_cannot_be_reached_is_reported_in_one_line() -> None:
     nobody = f"127.0.0.1:{free_port()}"
     result = CliRunner().invoke(main, ["group", "list", "--bootstrap-server", nobody])
-    hint = "--bootstrap-server names the broker to ask"
+    hint = "--bootstrap-server names the broker to connect to"
     assert (result.exit_code, result.stderr) == (1, f"Error: cannot reach {nobody}: Connection refused. {hint}\n")

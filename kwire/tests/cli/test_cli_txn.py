@@ -212,7 +212,7 @@ def test_a_cluster_that_cannot_be_reached_is_reported_in_one_line() -> None:
     nobody = f"127.0.0.1:{free_port()}"
     result = CliRunner().invoke(main, ["txn", "list", "--bootstrap-server", nobody])
     assert result.exit_code == 1
-    hint = "--bootstrap-server names the broker to ask"
+    hint = "--bootstrap-server names the broker to connect to"
     assert result.stderr == f"Error: cannot reach {nobody}: Connection refused. {hint}\n"
 
 

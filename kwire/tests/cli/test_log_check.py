@@ -183,7 +183,7 @@ def test_a_repair_needs_a_terminal_or_yes(data: Path) -> None:
     assert "--yes" in result.stderr
     result = kwire("log", "repair", data, "--dry-run")
     assert result.exit_code == 1
-    assert "made anew from the records" in result.stdout
+    assert "rebuilt from the records" in result.stdout
     assert not (data / "orders-0" / LOG).with_suffix(".index").exists()
     assert kwire("log", "repair", data, "--yes").exit_code == 0
     assert (data / "orders-0" / LOG).with_suffix(".index").exists()

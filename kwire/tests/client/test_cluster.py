@@ -159,7 +159,7 @@ def test_an_error_of_the_metadata_is_reported() -> None:
     with (
         peer(served((3, 0, 13)), refused) as address,
         Cluster(address, timeout_s=TIMEOUT_S) as cluster,
-        pytest.raises(ClientError, match="does not tell its metadata: CLUSTER_AUTHORIZATION_FAILED"),
+        pytest.raises(ClientError, match="does not return its metadata: CLUSTER_AUTHORIZATION_FAILED"),
     ):
         cluster.metadata(None)
 

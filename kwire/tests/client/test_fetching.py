@@ -209,7 +209,7 @@ def test_an_end_that_is_never_written_is_reported(brokers: FakeBrokers) -> None:
     Log(brokers, [batch(0)])
     with brokers.cluster(timeout_s=10) as cluster, PartitionReader(cluster, T0, 0, 5) as reader:
         seen: list[int] = []
-        with pytest.raises(EndNotReached, match="nothing has come of t-0 from offset 3 on for 10 s; 5 was asked for"):
+        with pytest.raises(EndNotReached, match="nothing has come of t-0 from offset 3 on for 10 s; 5 was requested"):
             seen.extend(it.offset for it in reader.records())
         assert seen == [0, 1, 2]
         assert 10 <= brokers.clock.now_s < 12

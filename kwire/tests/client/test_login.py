@@ -148,7 +148,7 @@ def test_a_broker_that_sends_endless_challenges_is_left() -> None:
             return b"more"
 
     door = Door()
-    with pytest.raises(LoginFailed, match="goes on asking"):
+    with pytest.raises(LoginFailed, match="another challenge after the last one"):
         connected(door.brokers(), Endless)
     assert len(door.heard) == MAX_STEPS
 

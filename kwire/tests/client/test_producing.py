@@ -278,7 +278,7 @@ def test_an_unknown_topic_is_reported_at_once() -> None:
 def test_an_answer_that_does_not_contain_a_batch_is_no_answer() -> None:
     brokers, _ = scene()
     brokers.answers[ProduceRequest] = lambda _, request: ProduceResponse()
-    with pytest.raises(Refused, match="the producer was told nothing of t-0"):
+    with pytest.raises(Refused, match="the producer got no result for t-0"):
         Producer(brokers.cluster()).produce({A: records(b"1")})
 
 

@@ -127,7 +127,7 @@ def test_a_process_that_was_stopped_and_continues_still_leads(tmp_path: Path) ->
         os.kill(first.pid, signal.SIGCONT)
         eventually(lambda: sorted(cluster.leaders(1, "t")) == [1, 7], "both lead")
         with RawClient(first.address) as client:
-            eventually(lambda: len(client.call(MetadataRequest([]), 12).brokers) == 2, "it goes on")
+            eventually(lambda: len(client.call(MetadataRequest([]), 12).brokers) == 2, "both brokers are listed")
 
 
 def _is_stopped(pid: int) -> bool:

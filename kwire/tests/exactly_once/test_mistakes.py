@@ -202,7 +202,7 @@ MISTAKES = [
         instead("kwire_storage.producers.snapshots:_entry", lambda entry: lambda *args: entry(*args[:-1], -1)),
     ),
     mistake(
-        "a transaction that takes too long goes on",
+        "a transaction that takes too long is not aborted",
         without(f"{TRANSACTIONS}._due", f"{TRANSACTIONS}.fence"),
     ),
     mistake(

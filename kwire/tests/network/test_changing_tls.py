@@ -172,7 +172,7 @@ def test_a_configuration_acts_on_new_connections_when_it_is_changed(name: str, f
     [
         ({"ssl.keystore.key": SECOND.key}, "does not belong to its first certificate"),
         ({"ssl.keystore.type": "PKCS12"}, "ssl.keystore.type is PKCS12: set it to PEM"),
-        ({"ssl.cipher.suites": "x"}, "ssl.cipher.suites has x, which OpenSSL does not know"),
+        ({"ssl.cipher.suites": "x"}, "ssl.cipher.suites has x, which OpenSSL does not have"),
         ({"ssl.enabled.protocols": "TLSv1"}, "ssl.enabled.protocols has TLSv1"),
         (
             {

@@ -139,7 +139,7 @@ def test_a_file_that_is_missing_or_wrong_prevents_the_start(tmp_path: Path) -> N
     missing = attrs.evolve(
         config(), tls=TlsSettings(truststore_type="PEM", truststore_location=str(tmp_path / "ca.pem"))
     )
-    with pytest.raises(ConfigError, match="https://issuer/keys cannot be asked: .*ca.pem"):
+    with pytest.raises(ConfigError, match="https://issuer/keys cannot be read: .*ca.pem"):
         FreshKeys(missing, "SASL").check(0)
 
 

@@ -175,8 +175,8 @@ def test_a_single_topic_needs_no_brackets_and_every_flag_has_a_name(bootstrap: s
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("topics: [orders]\nto: w\nspeed: high\nfaster: yes\n", "does not know: faster, speed"),
-        ("topics: [orders]\nto: w\nfile: other.yaml\n", "does not know: file"),
+        ("topics: [orders]\nto: w\nspeed: high\nfaster: yes\n", "does not have: faster, speed"),
+        ("topics: [orders]\nto: w\nfile: other.yaml\n", "does not have: file"),
         ("topics: [orders]\nto: w\nvalue: xml\n", "'xml' is not one of"),
         ("topics: [orders]\nto: w\ninterval: soon\n", "'soon' is not a valid float"),
         ("topics: [orders]\nto: w\nconf: nonsense\n", "is not NAME=VALUE"),
@@ -187,7 +187,7 @@ def test_a_single_topic_needs_no_brackets_and_every_flag_has_a_name(bootstrap: s
         ("topics: [[a]]\nto: w\n", "topics takes values, not [['a']]"),
         ("topics: [orders]\nto: [w, x]\n", "to takes one value, not ['w', 'x']"),
         ("topics: [orders]\nto: {w: x}\n", "to takes one value, not {'w': 'x'}"),
-        ("topics: [orders]\nwarehouse: w\n", "does not know: warehouse"),
+        ("topics: [orders]\nwarehouse: w\n", "does not have: warehouse"),
         ("topics: [orders]\nto: w\nonce: maybe\n", "maybe"),
     ],
 )

@@ -73,7 +73,7 @@ def test_a_position_with_a_part_that_is_none_is_refused(change: dict[str, object
 
 def test_a_position_of_a_newer_kwire_requires_an_upgrade() -> None:
     text = json.dumps({"version": 2, "whatever": "comes"})
-    with pytest.raises(PipelineError, match="version 2; this kwire knows 1: upgrade kwire"):
+    with pytest.raises(PipelineError, match="version 2; this kwire reads 1: upgrade kwire"):
         Position.from_json(text)
 
 

@@ -48,7 +48,7 @@ def test_a_java_that_spark_runs_on_will_do(fake_java: FakeJava, version: str) ->
         (java_of("11"), "is Java 11: Spark needs Java 17 to 23"),
         (java_of("1.8"), "is Java 8: Spark needs Java 17 to 23"),
         (java_of("24"), "is Java 24: Spark needs Java 17 to 23"),
-        ("echo nonsense >&2", "is of no version that it tells"),
+        ("echo nonsense >&2", "is of a version that it does not print"),
         ("exit 1", "does not run"),
         ("kill -9 $$", "does not run"),
     ],

@@ -121,7 +121,7 @@ def test_what_the_broker_writes_itself_needs_the_replicas_in_sync_too() -> None:
     batch = memoryview(bytearray(build_batch([Record(0, 0, None, b"x")])))
     error = refusal(lambda: partition.append_own(batch, read_header(batch), now_ms=0))
     assert error.code == ErrorCode.NOT_ENOUGH_REPLICAS
-    assert error.message == "t-0 has 1 replicas in sync, min.insync.replicas asks for 2"
+    assert error.message == "t-0 has 1 replicas in sync, min.insync.replicas requires 2"
 
 
 def test_a_follower_that_waits_for_records_is_woken_before_they_are_committed() -> None:

@@ -214,7 +214,7 @@ def test_who_talks_and_does_not_read_what_is_answered_is_cut_off_soon(pair: Pair
     with pytest.raises(BlockingIOError):
         pair.server.recv_into(memoryview(bytearray(10)))
     pair.client.sock.send(b"a")
-    with pytest.raises(ConnectionAbortedError, match="does not read what TLS has to say"):
+    with pytest.raises(ConnectionAbortedError, match="does not read what TLS sends"):
         pair.server.recv_into(memoryview(bytearray(10)))
 
 
@@ -231,7 +231,7 @@ def test_a_handshake_has_a_limit() -> None:
                 far.send(data)
                 assert transport.handshake is not None
                 assert transport.handshake() == READ
-            raise AssertionError("it goes on for ever")
+            raise AssertionError("the handshake never ends")
         transport.close()
 
 

@@ -196,7 +196,7 @@ def test_a_client_whose_token_is_rejected_ends_the_exchange_in_good_order() -> N
     assert last == b"\x01"
     with pytest.raises(AuthenticationFailed, match="invalid_token"):
         exchange.respond(last, now_ms=0)
-    with pytest.raises(ValueError, match="goes on after the last message"):
+    with pytest.raises(ValueError, match="continues after the last message"):
         client.respond(challenge.data)
 
 

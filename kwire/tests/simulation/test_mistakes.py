@@ -15,7 +15,7 @@ QUICK_SEEDS = 20
 QUICK = (
     "a leader acknowledges what only it has",
     "a leader commits one record too many",
-    "a leader goes on with fewer replicas than it must have",
+    "a leader accepts records with fewer replicas than it must have",
     "an unclean stop passes for a clean one",
 )
 """Found by one of the first seeds."""

@@ -202,7 +202,7 @@ def _not_mounted(path: str) -> StorageError:
     return StorageError(
         errno.ENODEV,
         f"there is no {names.META_PROPERTIES} in it, and a folder that this broker had is missing. Is its disk not "
-        "mounted? To go on without what was in it, start the broker once without it in log.dirs",
+        "mounted? To continue without what was in it, start the broker once without it in log.dirs",
         path,
     )
 

@@ -23,8 +23,8 @@ class Remedy(Enum):
 
     NOTHING = "left as it is"
     CUT = "cut off"
-    DROP = "taken out, if asked to (--drop-corrupt-ranges)"
-    REBUILD = "made anew from the records"
+    DROP = "taken out by --drop-corrupt-ranges"
+    REBUILD = "rebuilt from the records"
     SET_ASIDE = "moved away"
     SWAP = "finished as the broker would"
     LOWER = "set right"
@@ -39,8 +39,8 @@ class _Facts:
 
 
 _NOTE, _WARNING, _ERROR = Severity
-_REBUILD = "repair makes it anew from the records"
-_RECOPY = "copy the partition anew from another replica, if there is one"
+_REBUILD = "repair rebuilds it from the records"
+_RECOPY = "copy the partition again from another replica, if there is one"
 
 
 class Kind(Enum):
@@ -95,7 +95,7 @@ class Kind(Enum):
     SNAPSHOT_UNREADABLE = _Facts("snapshot-unreadable", _WARNING, Remedy.REBUILD, _REBUILD)
     SNAPSHOT_ENTRY = _Facts("snapshot-entry", _ERROR, Remedy.REBUILD, f"producers may be refused; {_REBUILD}")
     SNAPSHOT_BEYOND_END = _Facts(
-        "snapshot-beyond-end", _ERROR, Remedy.SET_ASIDE, "repair moves it away: it tells of records that are not there"
+        "snapshot-beyond-end", _ERROR, Remedy.SET_ASIDE, "repair moves it away: it is about records that are not there"
     )
     SNAPSHOT_NOT_AT_END = _Facts(
         "snapshot-not-at-end", _ERROR, Remedy.REBUILD, "the next start believes its name; repair writes one at the end"
@@ -147,10 +147,10 @@ class Kind(Enum):
         "meta-properties-unreadable",
         _ERROR,
         Remedy.NOTHING,
-        "no broker starts on it; write it anew (storage/README.md)",
+        "no broker starts on it; write it again (storage/README.md)",
     )
     CHECKPOINT_UNREADABLE = _Facts(
-        "checkpoint-unreadable", _ERROR, Remedy.LOWER, "no broker starts on it; repair begins it anew"
+        "checkpoint-unreadable", _ERROR, Remedy.LOWER, "no broker starts on it; repair writes a new one"
     )
     CHECKPOINT_BEYOND_END = _Facts(
         "checkpoint-beyond-end", _ERROR, Remedy.LOWER, "records that were promised are not there; repair lowers it"

@@ -116,7 +116,7 @@ def _check_names(layout: Layout) -> Findings:
 def check_partition_metadata(disk: Disk, layout: Layout, context: PartitionContext) -> Findings:
     path = f"{layout.path}/{names.PARTITION_METADATA}"
     if names.PARTITION_METADATA not in layout.files:
-        yield Finding(Kind.METADATA_MISSING, path, "it is not there: nobody knows which topic of that name this is")
+        yield Finding(Kind.METADATA_MISSING, path, "it is not there: it is unclear which topic of that name this is")
         return
     try:
         topic_id = decode_partition_metadata(read_small(disk, path))

@@ -279,7 +279,7 @@ class Log:
         end_offset = self.log_end_offset
         for _, header in headers:
             if header.base_offset < end_offset:
-                raise ValueError(f"batch at offset {header.base_offset} where the log goes on at {end_offset}")
+                raise ValueError(f"batch at offset {header.base_offset} where the log continues at {end_offset}")
             end_offset = header.next_offset
         done = 0
         while done < len(headers):

@@ -252,7 +252,7 @@ class ProducerStates:
         if not self.verifies(verification):
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"the transaction of producer {producer_id} ended while its coordinator was asked",
+                f"the transaction of producer {producer_id} ended during a request to its coordinator",
             )
         # With transaction version 2 every transaction has its own epoch, and so its own sequences.
         if verification.adds and sequence > 0 and (entry is None or not entry.batches):

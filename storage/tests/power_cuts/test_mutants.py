@@ -138,7 +138,7 @@ MUTANTS = [
         without("kwire_storage.log.log_segments:LogSegments._delete_newest", SYNC_OPEN_FOLDER),
     ),
     Mutant(
-        "where an emptied log goes on is not on the medium",
+        "the next offset of an emptied log is not on the medium",
         "truncate fully",
         without("kwire_storage.log.log:Log.truncate_fully_and_start_at", SETTLE_NAMES),
     ),

@@ -61,7 +61,7 @@ class Life:
             lambda _: self._vanish(),
             lambda _: self._appear(),
             lambda _: self._appear(),
-            lambda _: self._subscribe_anew(),
+            lambda _: self._subscribe_again(),
             self._come_back,
         )
         for _ in range(self._random.choice((1, 1, 1, 2, 3, 8))):
@@ -99,7 +99,7 @@ class Life:
             self._members[new] = self._members.pop(old)
             parts[new] = parts.pop(old, {})
 
-    def _subscribe_anew(self) -> None:
+    def _subscribe_again(self) -> None:
         member_id = self._random.choice(sorted(self._members))
         self._members[member_id] = attrs.evolve(self._members[member_id], topics=self._some_topics())
 

@@ -200,7 +200,7 @@ class ClassicClient:
             return True
         error = self.driver.heartbeat(self.member_id, self.generation, group=self.group)
         if error is not ErrorCode.NONE:
-            self._begin_anew(error)
+            self._start_again(error)
         return error is not ErrorCode.NONE
 
     def be_out(self) -> None:
@@ -223,7 +223,7 @@ class ClassicClient:
         self.owned.clear()
         self.is_in = False
 
-    def _begin_anew(self, error: ErrorCode) -> None:
+    def _start_again(self, error: ErrorCode) -> None:
         self._give_up()
         if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
             self.member_id = ""
@@ -247,7 +247,7 @@ class ClassicClient:
         if error is ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = response.member_id
         elif error is not ErrorCode.NONE:
-            self._begin_anew(error)
+            self._start_again(error)
         else:
             self.member_id, self.generation = response.member_id, response.generation_id
             members = {member.member_id: member.metadata for member in response.members}
@@ -272,7 +272,7 @@ class ClassicClient:
         self._syncing = None
         error = ErrorCode(response.error_code)
         if error is not ErrorCode.NONE:
-            self._begin_anew(error)
+            self._start_again(error)
             return True
         self.is_in = True
         self.owned = set()

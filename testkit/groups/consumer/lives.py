@@ -203,11 +203,11 @@ class GroupLives(RuleBasedStateMachine):
     def a_client_leaves(self, name: str) -> None:
         self.clients[name].leave(LEAVING)
 
-    @rule(name=st.sampled_from(sorted(INSTANCES)), comes_back_anew=st.booleans())
-    def a_static_client_restarts(self, name: str, comes_back_anew: bool) -> None:
+    @rule(name=st.sampled_from(sorted(INSTANCES)), forgets_its_member_id=st.booleans())
+    def a_static_client_restarts(self, name: str, forgets_its_member_id: bool) -> None:
         client = self.clients[name]
         client.leave(STATIC_LEAVING)
-        if comes_back_anew:
+        if forgets_its_member_id:
             self.lives[name] += 1
             client.member_id = f"{name}{self.lives[name]}"
 

@@ -68,7 +68,7 @@ MISTAKES = [
         ),
         ("the owner of a partition is forgotten", without(f"{GROUP}.set_current", f"{GROUP}._take")),
         ("a partition that was given up is kept", without(f"{GROUP}.set_current", f"{GROUP}._release")),
-        ("an append that fails changes the group all the same", without(f"{DRAFT}.append", f"{DRAFT}.undo")),
+        ("an append that fails changes the group nevertheless", without(f"{DRAFT}.append", f"{DRAFT}.undo")),
         ("a request that is refused changes the group", without(f"{HEARTBEATS}.heartbeat", f"{DRAFT}.undo")),
         ("a member that leaves keeps its part", without(f"{MEMBERSHIP}.remove", f"{MODERN_MEMBERSHIP}.take_out")),
         ("a silent member stays", without(f"{MODERN_MEMBERSHIP}.over", f"{MEMBERSHIP}.remove")),

@@ -79,7 +79,7 @@ def unchanged(_change: Function) -> Function:
 MISTAKES = [
     Mutant(name, "", change)
     for name, change in (
-        ("a member in any epoch may go on", instead("kwire.groups.share.heartbeats:_check_epoch", always(None))),
+        ("a member in any epoch is accepted", instead("kwire.groups.share.heartbeats:_check_epoch", always(None))),
         ("a full group takes more members", instead(f"{HEARTBEATS}._check_room", always(None))),
         ("a change of a subscription begins no epoch", instead(f"{ASSIGNING}.begin_epoch", of_the_last_epoch)),
         ("topics that are gone are not noticed", instead("kwire.groups.modern.epochs:metadata_hash", always(0))),
@@ -102,7 +102,7 @@ MISTAKES = [
         ("offsets that are being deleted are assigned", instead(f"{STATES}.with_deleting", unchanged)),
         ("deleted topics are kept", instead(f"{INITIALIZING}.topics_deleted", always(None))),
         ("states are left behind when a group is deleted", instead(f"{DELETING}._of_group", always({}))),
-        ("an append that fails changes the group all the same", without(f"{DRAFT}.append", f"{DRAFT}.undo")),
+        ("an append that fails changes the group nevertheless", without(f"{DRAFT}.append", f"{DRAFT}.undo")),
         ("a silent member stays", without(f"{MODERN_MEMBERSHIP}.over", f"{MEMBERSHIP}.remove")),
         ("who is heard from does not stay", without(f"{HEARTBEATS}._stay", f"{MODERN_MEMBERSHIP}.start_session")),
         ("sessions do not begin after a restart", instead(f"{MODERN_MEMBERSHIP}.start_all", always(None))),

@@ -142,7 +142,7 @@ def with_targets(role: str) -> Callable[[Function], Function]:
 MISTAKES = [
     Mutant(name, "", change)
     for name, change in (
-        ("a member in any epoch may go on", instead("kwire.groups.streams.heartbeats:_check_epoch", always(None))),
+        ("a member in any epoch is accepted", instead("kwire.groups.streams.heartbeats:_check_epoch", always(None))),
         ("a full group takes more members", instead(f"{HEARTBEATS}._check_room", always(None))),
         ("a member that joins begins no epoch", instead(f"{ASSIGNING}.begin_epoch", of_the_last_epoch)),
         ("a member that leaves begins no epoch", instead(f"{ASSIGNING}.begin_epoch_without", always(None))),
@@ -157,7 +157,7 @@ MISTAKES = [
         ("a task is as new as the epoch", instead(f"{RECONCILIATION}._next_active", with_epochs_of_now)),
         ("a task is older than it is", instead(f"{RECONCILIATION}._next_active", with_epochs_of_long_ago)),
         ("no member gets the status of a shutdown", instead("kwire.groups.streams.heartbeats:_shutdown", always(None))),
-        ("an append that fails changes the group all the same", without(f"{DRAFT}.append", f"{DRAFT}.undo")),
+        ("an append that fails changes the group nevertheless", without(f"{DRAFT}.append", f"{DRAFT}.undo")),
         ("a request that is refused changes the group", without(f"{HEARTBEATS}.heartbeat", f"{DRAFT}.undo")),
         ("a silent member stays", without(f"{MODERN}.over", f"{MEMBERSHIP}.remove")),
         ("who is heard from does not stay", without(f"{HEARTBEATS}._stay", f"{MODERN}.start_session")),

@@ -94,7 +94,7 @@ class Books:
             self.longest_wait_s = max(self.longest_wait_s, now_s - self._waiting.pop(half.number))
             self.booked[half.number % self.partitions] += 1
 
-    def begin_waits_anew(self, now_s: float) -> None:
+    def restart_waits(self, now_s: float) -> None:
         """Restarts the waits, because the broker was down, or nothing was read, until now."""
         self._waiting = dict.fromkeys(self._waiting, now_s)
 

@@ -226,7 +226,7 @@ class Day:
         assert not acknowledgements.errors, acknowledgements.errors
         found = {((it.offset() or 0) * ORDER_PARTITIONS + (it.partition() or 0)) for it in acknowledgements.taken}
         assert found == set(range(first, first + count)), "an order is not in its place"
-        self.books.begin_waits_anew(time.monotonic())
+        self.books.restart_waits(time.monotonic())
 
     def _until(
         self, so: Callable[[], bool], what: str, *, with_tellers: bool = True, within_s: float = PROGRESS_WITHIN_S
@@ -278,7 +278,7 @@ class Day:
 
     def start(self) -> None:
         self.broker.start()
-        self.books.begin_waits_anew(time.monotonic())
+        self.books.restart_waits(time.monotonic())
 
     def pause(self, longest_s: float = _PAUSES_FOR_S) -> None:
         time.sleep(self.lap.chance.random() * longest_s)
@@ -365,7 +365,7 @@ class Day:
                 f"{len(self.books.orders)} orders",
             ]
         except (AssertionError, OSError, ConnectionClosed) as problem:
-            lines = [f"the broker does not tell: {problem!r}"]
+            lines = [f"the broker does not answer: {problem!r}"]
         log = self.broker.log_file.read_text(errors="replace")
         return "\n".join(["", *lines, "The tellers said:", printed[-2000:], "The broker said:", log[-4000:]])
 

@@ -138,7 +138,7 @@ class Faults(Scenario[Account]):
 
         began_s = time.monotonic()
         try:
-            cluster.until(all_progressed, "all clients go on", within_s=PROGRESS_WITHIN_S)
+            cluster.until(all_progressed, "all clients make progress", within_s=PROGRESS_WITHIN_S)
         except AssertionError as problem:
             stuck = [client for client, count in load.counts().items() if count <= before[client]]
             waited_s = time.monotonic() - began_s

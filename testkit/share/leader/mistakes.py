@@ -106,7 +106,7 @@ MISTAKES: dict[str, Change] = {
     "anybody may acknowledge": instead(f"{PARTITION}._plan", whoever_holds_it),
     "an acknowledgement takes effect up to what is wrong": instead(f"{PARTITION}._plan", what_is_valid),
     "a write that failed counts": instead(f"{PARTITION}._complete", as_if_written),
-    "a lock that timed out during a write that failed goes on": without(
+    "a lock that timed out during a write that failed stays": without(
         f"{PARTITION}._complete", f"{PARTITION}._come_back"
     ),
     "a lock does not time out": without(f"{PARTITION}.expire", f"{PARTITION}._time_out"),
@@ -140,7 +140,7 @@ MISTAKES: dict[str, Change] = {
     "more is in flight than may be": instead(
         f"{LIMITS}.max_in_flight_records", always(10**6), seen_by=f"{ACQUIRING}.run"
     ),
-    "a share partition goes on without being the current one": instead(
+    "a share partition is used without being the current one": instead(
         "kwire.share.leader.share_partition:_ENDING", lambda _: frozenset()
     ),
     "what is done is not counted": instead(f"{IN_FLIGHT}.change", without_counting),

@@ -129,7 +129,7 @@ class Ledger:
 
     def still_owned(self, key: PartitionId, member_id: str, sent_at: float, until: float) -> None:
         """Notes that the response to a heartbeat that was sent then lets the member keep a partition."""
-        self.check_owner(key, member_id, sent_at, "was told to go on using it")
+        self.check_owner(key, member_id, sent_at, "got it in a response and may use it")
         owner = self.owners.get(key)
         if owner is not None and owner.member_id == member_id:
             owner.until = max(owner.until, until)

@@ -199,7 +199,9 @@ IN_CLUSTERS: dict[str, Change] = {
     "a leader acknowledges what one of its followers has": instead(f"{LEADER}.committed_end", of_the_fastest),
     "a leader commits one record too many": instead(f"{LEADER}.committed_end", one_too_many),
     "a leader acknowledges before anything is committed": instead(f"{PARTITION}.when_committed", without_waiting),
-    "a leader goes on with fewer replicas than it must have": instead(f"{LEADER}.lacks_replicas", always(False)),
+    "a leader accepts records with fewer replicas than it must have": instead(
+        f"{LEADER}.lacks_replicas", always(False)
+    ),
     "a leader does not count who joins": instead(f"{LEADER}._count_followers", of_the_present_isr),
     "a leader does not note where its epoch begins": instead(f"{PARTITION}._begin_epoch", always(None)),
     "a leader does not fail what waits when it follows": without(

@@ -329,7 +329,7 @@ def test_nothing_found_is_no_error(scene: Scene) -> None:
         (("--since", "soon"), "is no moment"),
         (("--until", "soon"), "is no moment"),
         (("--tail-limit", "5"), "--tail-limit is 5"),
-        (("-b", "127.0.0.1:1"), "--tail-limit 0 asks the index alone"),
+        (("-b", "127.0.0.1:1"), "--tail-limit 0 reads the index alone"),
         (("-b", "nonsense"), "--bootstrap-server"),
         (("--table", "plain"), "table plain is no index"),
         (("--table", "gone"), "index gone not found"),

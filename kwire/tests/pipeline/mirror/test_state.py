@@ -61,7 +61,7 @@ def test_it_is_as_documented() -> None:
         (b"nonsense", b"{}", "has something else in it"),
         (b'["position"]', b"{}", "has something else in it"),
         (b'{"run":["orders",3,1]}', b"{}", "has something else in it"),
-        (POSITION.key, b'{"version": 2}', "this kwire knows 1: upgrade kwire"),
+        (POSITION.key, b'{"version": 2}', "this kwire reads 1: upgrade kwire"),
         (POSITION.key, b'{"version": 1}', "cannot be read"),
     ],
 )

@@ -231,7 +231,7 @@ def test_a_task_that_comes_when_the_replay_is_over_writes_nothing(
     scene.write([row(0, 0, 0)])
     scene.pin("done")
     scene.pin(state, generation)
-    with pytest.raises(Interrupted, match="is over, or was begun anew"):
+    with pytest.raises(Interrupted, match="is over, or was started again"):
         scene.write([row(0, 0, 0)])
     assert len(scene.written()[0]) == 1
 

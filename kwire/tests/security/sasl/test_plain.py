@@ -103,7 +103,7 @@ def test_the_client_sends_what_the_server_expects(name: str, password: str, othe
 def test_a_client_does_not_answer_more_questions() -> None:
     client = PlainClient("alice", "hers")
     client.respond(None)
-    with pytest.raises(ValueError, match="goes on asking"):
+    with pytest.raises(ValueError, match="sends a challenge after"):
         client.respond(b"and your other password?")
 
 

@@ -429,13 +429,13 @@ def test_a_user_is_not_token_authenticated() -> None:
 @pytest.mark.parametrize(
     ("challenge", "why"),
     [
-        (b"r=firstmore,s=YSBzYWx0,i=4095", "asks for 4095 iterations"),
-        (b"r=firstmore,s=YSBzYWx0,i=16385", "asks for 16385 iterations"),
+        (b"r=firstmore,s=YSBzYWx0,i=4095", "requires 4095 iterations"),
+        (b"r=firstmore,s=YSBzYWx0,i=16385", "requires 16385 iterations"),
         (b"r=firstmore,s=YSBzYWx0,i=2147483648", "is no SCRAM"),
         (b"r=firstmore,s=YSBzYWx0,i=" + b"9" * 5000, "is no SCRAM"),
         (b"r=firstmore,s=YSBzYWx0,i=-1", "is no SCRAM"),
-        (b"r=other,s=YSBzYWx0,i=4096", "does not go on from ours"),
-        (b"r=first,s=YSBzYWx0,i=4096", "does not go on from ours"),
+        (b"r=other,s=YSBzYWx0,i=4096", "does not begin with ours"),
+        (b"r=first,s=YSBzYWx0,i=4096", "does not begin with ours"),
         (b"r=firstmore,s=====,i=4096", "malformed base64"),
         (b"m=x,r=firstmore,s=YSBzYWx0,i=4096", "is no SCRAM"),
         (b"\xff", "not UTF-8"),

@@ -71,7 +71,7 @@ def test_suites_of_tls_1_3_alone_leave_nothing_of_tls_1_2() -> None:
     ("changed", "reason"),
     [
         ({"enabled_protocols": ("TLSv1.3", "TLSv1.1", "SSLv3")}, "ssl.enabled.protocols has TLSv1.1, SSLv3: kwire"),
-        ({"cipher_suites": ("TLS_NOT_WITH_NOTHING", "x")}, "TLS_NOT_WITH_NOTHING, x, which OpenSSL does not know"),
+        ({"cipher_suites": ("TLS_NOT_WITH_NOTHING", "x")}, "TLS_NOT_WITH_NOTHING, x, which OpenSSL does not have"),
         (
             {"cipher_suites": ("TLS_AES_128_GCM_SHA256",), "enabled_protocols": ("TLSv1.2",)},
             "ssl.cipher.suites has no suite for TLSv1.2",
