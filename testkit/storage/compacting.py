@@ -24,6 +24,7 @@ def put(
     sequence: int = -1,
     transactional: bool = False,
     compression: int = 0,
+    leader_epoch: int = 0,
 ) -> AppendResult:
     """Appends a batch of these keys and values; None deletes."""
     batch = build_batch(
@@ -37,7 +38,7 @@ def put(
         transactional=transactional,
         compression=compression,
     )
-    return append_bytes(log, batch, now_ms=timestamp_ms)
+    return append_bytes(log, batch, leader_epoch=leader_epoch, now_ms=timestamp_ms)
 
 
 def steps(log: Log, *, now_ms: int = 0, map_bytes: int = ROOM) -> Compaction:

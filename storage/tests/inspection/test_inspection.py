@@ -7,6 +7,7 @@ from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.inspection import Kind, Severity, TopicFacts, check_partition, read_state
 from kwire_storage.inspection.partition_check import PartitionContext, PartitionSummary
 from kwire_storage.log.index import TimeIndex
+from kwire_storage.names import LEADER_EPOCH_CHECKPOINT
 
 from testkit.storage import plantings
 from testkit.storage.compacting import COMPACTED, compact, put
@@ -268,6 +269,29 @@ def test_what_compaction_leaves_is_sound() -> None:
     found = findings_of(disk, {"table": TopicFacts(bytes(range(16)), compacts=True)})
     assert {finding.kind for finding in found} <= {Kind.LEFTOVER}
     assert wrong(findings_of(disk, {})) == set(), "not knowing the policy, a hole is a note"
+
+
+def test_a_log_may_begin_where_compaction_has_removed_the_batch() -> None:
+    disk = FaultyDisk()
+    folder = open_data(disk)
+    log = folder.create_log("table", 0, bytes(range(16)), COMPACTED, now_ms=0)
+    put(log, ("a", "1"), ("b", "1"), leader_epoch=0)
+    put(log, ("c", "1"), leader_epoch=1)
+    log.roll(0)
+    put(log, ("c", "2"), ("d", "2"), leader_epoch=1)
+    log.roll(0)
+    assert compact(log, now_ms=1) > 0
+    log.advance_log_start(2)
+    assert [header.base_offset for header, _ in log.batches()] == [3], "offset 2 has been cleaned"
+    assert log.leader_epochs.entries == [(1, 2)]
+    folder.close()
+    topics = {"table": TopicFacts(bytes(range(16)), compacts=True)}
+    assert wrong(findings_of(disk, topics)) == set()
+
+    disk.write_bytes(f"table-0/{LEADER_EPOCH_CHECKPOINT}", b"garbage")
+    assert wrong(findings_of(disk, topics)) == {Kind.EPOCHS_UNREADABLE}
+    repair_folder(disk, topics=topics)
+    assert wrong(findings_of(disk, topics)) == set()
 
 
 def emptied_segment(disk: FaultyDisk) -> None:
