@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from testkit.everything_at_once.story import CHECKPOINTED_WITHIN_S, Seen, Sent, Story
+from testkit.everything_at_once.story import CHECKPOINTED_WITHIN_S, Doubts, Outlived, Seen, Sent, Story
 from testkit.everything_at_once.transactions import Began, Ended, Transactions
 from testkit.kills.group_ledger import Spot
 from testkit.kills.sigkill.ledger import Mark
@@ -35,7 +35,11 @@ def fill(story: Story, keys: str) -> list[Seen]:
 
 
 def check(story: Story, seen: Iterable[Seen], *, start: int = 0, older: Iterable[Mark] = ()) -> int:
-    return len(story.check_records(seen, dict(story.acknowledged), start, set(older).__contains__))
+    """Checks two equal readings."""
+    found = story.check_records(seen, start, set(older).__contains__)
+    doubts = story.doubts(found, story.acknowledged, start)
+    story.complain_of(doubts.shared_with(doubts))
+    return len(found)
 
 
 # Records
@@ -48,7 +52,18 @@ def test_a_log_that_has_everything_is_right(story: Story, complaints: list[str])
 
 def test_an_acknowledged_record_that_is_missing_is_noticed(story: Story, complaints: list[str]) -> None:
     check(story, fill(story, "abab")[:-1])
-    assert "lacks 1 acknowledged records, such as that at 3" in complaints[0]
+    assert "lacks an acknowledged record, Sent(sequence=3, key=b'b', is_tombstone=False) at 3" in complaints[0]
+
+
+def test_a_kill_may_take_back_the_log_start_during_a_reading(story: Story, complaints: list[str]) -> None:
+    log = fill(story, "abab")
+    first, second = ({it.offset: it for it in log[begin:]} for begin in (3, 2))
+    doubts = story.doubts(first, story.acknowledged, 1)
+    assert list(doubts.lacking) == [1, 2]
+    shared = doubts.shared_with(story.doubts(second, story.acknowledged, 1))
+    assert list(shared.lacking) == [1], "two readings lack it"
+    story.complain_of(shared)
+    assert len(complaints) == 1
 
 
 def test_a_gap_is_noticed_where_nothing_is_compacted(story: Story, complaints: list[str]) -> None:
@@ -118,12 +133,12 @@ def test_a_tombstone_may_go_and_then_nothing_older_may_be_there(story: Story, co
     story.may_compact = True
     log = {it.offset: it for it in fill(story, "aAbBcC")}
     known = story.acknowledged
-    assert story.outlived(log, known, 0) == {}
-    assert story.outlived({2: log[2], 3: log[3]}, known, 0) == {}
-    outlived = story.outlived({0: log[0], 2: log[2], 4: log[4], 5: log[5]}, known, 0)
-    assert outlived == {0: (b"a", 1), 2: (b"b", 3)}
-    assert story.outlived({2: log[2]}, known, 4) == {}, "the tombstone is not in the log any more"
-    story.complain_of_outlived(outlived)
+    assert not story.doubts(log, known, 0)
+    assert not story.doubts({2: log[2], 3: log[3]}, known, 0)
+    doubts = story.doubts({0: log[0], 2: log[2], 4: log[4], 5: log[5]}, known, 0)
+    assert doubts == Doubts({}, {0: Outlived(b"a", 1), 2: Outlived(b"b", 3)})
+    assert not story.doubts({2: log[2]}, known, 4), "the tombstone is not in the log any more"
+    story.complain_of(doubts)
     assert "lacks the tombstone of b'a' at 1, and has what it deleted at 0" in complaints[0]
 
 

@@ -23,7 +23,7 @@ from kwire_storage import names
 from testkit.clients.confluent import quiet
 from testkit.everything_at_once.admin import EARLIEST, LATEST, Admin
 from testkit.everything_at_once.reading import read
-from testkit.everything_at_once.story import Outlived, Seen, Sent, Story
+from testkit.everything_at_once.story import Doubts, Seen, Sent, Story
 from testkit.everything_at_once.worker import Reporter
 from testkit.kills.sigkill.ledger import Mark
 from testkit.kills.sigkill.load import RECONNECT
@@ -343,13 +343,13 @@ class Keeper:
         self._check(self._random.choice(topic.stories))
 
     def _check(self, story: Story) -> None:
-        outlived = self._read_and_check(story)
-        if outlived:
-            again = self._read_and_check(story)
-            story.complain_of_outlived({offset: it for offset, it in again.items() if offset in outlived})
+        doubts = self._read_and_check(story)
+        if doubts:
+            self.reporter.count("partitions read twice")
+            story.complain_of(doubts.shared_with(self._read_and_check(story)))
         self.reporter.count("partitions read by keepers")
 
-    def _read_and_check(self, story: Story) -> dict[int, Outlived]:
+    def _read_and_check(self, story: Story) -> Doubts:
         known = dict(story.acknowledged)
         end = self._admin.offset(story.spot, LATEST)
         seen: list[Seen] = []
@@ -359,9 +359,9 @@ class Keeper:
             except ValueError as error:
                 self.reporter.complain(f"{story.spot} at {message.offset()}: {error}")
         start = self._admin.offset(story.spot, EARLIEST)
-        found = story.check_records(seen, known, start, partial(self._is_older, story.spot[0]))
+        found = story.check_records(seen, start, partial(self._is_older, story.spot[0]))
         self.reporter.count("records read by keepers", len(found))
-        return story.outlived(found, known, start)
+        return story.doubts(found, known, start)
 
     def _had_another(self, name: str) -> bool:
         """True if there was an earlier topic of that name."""

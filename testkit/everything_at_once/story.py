@@ -55,6 +55,29 @@ class Sent(NamedTuple):
     is_tombstone: bool
 
 
+@attrs.frozen
+class Doubts:
+    """The records, by offset, that a reading lacks, and those that it should not have.
+
+    One reading proves nothing. It begins at the log start, and a SIGKILL may take that back before the reading ends. It
+    may pass a record before a cleaning and the tombstone's offset after the next one, if it takes longer than
+    delete.retention.ms. Two readings that have a doubt in common prove it.
+    """
+
+    lacking: dict[int, Sent]
+    outlived: dict[int, Outlived]
+
+    def __bool__(self) -> bool:
+        return bool(self.lacking or self.outlived)
+
+    def shared_with(self, later: Doubts) -> Doubts:
+        """Returns those that `later`, which was begun after this reading had ended, has too."""
+        return Doubts(
+            {offset: it for offset, it in later.lacking.items() if offset in self.lacking},
+            {offset: it for offset, it in later.outlived.items() if offset in self.outlived},
+        )
+
+
 @attrs.define(eq=False)
 class Story:
     """The story of one partition; `number` is in the marks of its records."""
@@ -126,13 +149,11 @@ class Story:
         self._written_start = max([self._written_start, *(it for since_s, it in left if since_s <= written_before_s)])
         self._starts = [*((since_s, it) for since_s, it in left if it > self._written_start), (now_s, start)]
 
-    def check_records(
-        self, seen: Iterable[Seen], known: dict[int, Sent], start: int, is_older: _IsOlder
-    ) -> dict[int, Seen]:
-        """Checks a reading from the start to the end. Returns its records, by offset.
+    def check_records(self, seen: Iterable[Seen], start: int, is_older: _IsOlder) -> dict[int, Seen]:
+        """Checks each record of a reading from the start to the end. Returns them by offset.
 
-        `known` are the acknowledged records when it began, and `start` is the log start when it ended; the mark of
-        another story is valid if `is_older` returns True. Call `outlived` with the result.
+        `start` is the log start when it ended; the mark of another story is valid if `is_older` returns True. Call
+        `doubts` with the result.
         """
         found: dict[int, Seen] = {}
         last: Seen | None = None
@@ -154,43 +175,32 @@ class Story:
             if at is not None and at != Sent(it.mark.sequence, it.key, it.is_tombstone):
                 self._complain(f"has {it} at {it.offset}, where {at} was acknowledged")
             found[it.offset] = last = it
-        if self.may_compact:
-            self._check_latest(found, known, start)
-        else:
-            missing = [offset for offset in known if offset >= start and offset not in found]
-            if missing:
-                self._complain(f"lacks {len(missing)} acknowledged records, such as that at {min(missing)}")
         return found
 
-    def outlived(self, found: dict[int, Seen], known: dict[int, Sent], start: int) -> dict[int, Outlived]:
-        """Returns the records of a reading, by offset, that have lost the tombstone which deleted them.
-
-        One reading proves nothing. It may have passed the record before a cleaning and the tombstone's offset after the
-        next one, if it took longer than delete.retention.ms. Records that two readings have in common were left by a
-        cleaning.
-        """
-        outlived: dict[int, Outlived] = {}
-        if self.may_compact:
-            of_key = _offsets_by_key(found)
-            for key, offset in _latest(known).items():
-                there = of_key.get(key, [])
-                if known[offset].is_tombstone and offset >= start and not any(it >= offset for it in there):
-                    outlived |= {it: Outlived(key, offset) for it in there}
-        return outlived
-
-    def complain_of_outlived(self, twice: dict[int, Outlived]) -> None:
-        """`twice` is what two readings have found, the second begun after the first had ended."""
-        for offset, (key, tombstone) in twice.items():
-            self._complain(f"lacks the tombstone of {key!r} at {tombstone}, and has what it deleted at {offset}")
-
-    def _check_latest(self, found: dict[int, Seen], known: dict[int, Sent], start: int) -> None:
+    def doubts(self, found: dict[int, Seen], known: dict[int, Sent], start: int) -> Doubts:
+        """Returns the doubts about a reading. `known` are the acknowledged records when it began."""
+        if not self.may_compact:
+            return Doubts({at: sent for at, sent in known.items() if at >= start and at not in found}, {})
+        doubts = Doubts({}, {})
         of_key = _offsets_by_key(found)
         for key, offset in _latest(known).items():
-            if offset < start or any(it >= offset for it in of_key.get(key, [])) or known[offset].is_tombstone:
+            there = of_key.get(key, [])
+            if offset < start or any(it >= offset for it in there):
                 continue
-            # A later tombstone may have taken the record and gone itself, before its sender took note of it.
-            if self._tombstones.get(key, -1) < known[offset].sequence:
-                self._complain(f"lacks the latest record of {key!r}, {known[offset]} at {offset}")
+            if known[offset].is_tombstone:
+                doubts.outlived.update((it, Outlived(key, offset)) for it in there)
+            elif self._tombstones.get(key, -1) < known[offset].sequence:
+                # Else a later tombstone may have taken the record and gone itself, before its sender took note of it.
+                doubts.lacking[offset] = known[offset]
+        return doubts
+
+    def complain_of(self, twice: Doubts) -> None:
+        """`twice` is what two readings share."""
+        for offset, sent in twice.lacking.items():
+            what = f"the latest record of {sent.key!r}" if self.may_compact else "an acknowledged record"
+            self._complain(f"lacks {what}, {sent} at {offset}")
+        for offset, (key, tombstone) in twice.outlived.items():
+            self._complain(f"lacks the tombstone of {key!r} at {tombstone}, and has what it deleted at {offset}")
 
     def _complain(self, what: str) -> None:
         self.complain(f"{self.spot[0]}-{self.spot[1]} ({self.number}) {what}")
