@@ -96,6 +96,28 @@ def test_a_second_handshake_during_an_exchange_closes_the_connection() -> None:
     assert error.value.closes
 
 
+def test_the_versions_are_sent_once_before_a_handshake() -> None:
+    connected = session()
+    connected.check_versions()
+    connected.check_versions()  # in another version, if the broker does not have the first one
+    connected.versions_are_known()
+    with pytest.raises(IllegalSaslState, match="ApiVersions twice before SaslHandshake") as error:
+        connected.check_versions()
+    assert error.value.closes
+    assert not error.value.is_answered
+    login(connected)
+    connected.check_versions()
+
+
+def test_the_versions_are_refused_during_an_exchange() -> None:
+    begun = session()
+    begun.handshake("GREY", version=1, monotonic_ms=0)
+    with pytest.raises(IllegalSaslState, match="ApiVersions during an authentication") as error:
+        begun.check_versions()
+    assert error.value.closes
+    assert error.value.is_answered
+
+
 def test_bytes_after_the_exchange_are_refused_and_the_connection_stays_open() -> None:
     begun = session()
     login(begun)
