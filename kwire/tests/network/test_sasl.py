@@ -523,6 +523,15 @@ def test_logging_in_again_as_somebody_else_closes_the_connection(
     with_sasl_server(scenario, settings=[REAUTH])
 
 
+def test_a_mechanism_that_is_not_enabled_closes_without_a_response_when_a_client_logs_in_again() -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        client = await known_client(kwire)
+        await client.send((SaslHandshakeRequest("GSSAPI"), 1))
+        assert await client.is_at_end()
+
+    with_sasl_server(scenario, settings=[REAUTH])
+
+
 # Changes at run time
 
 
