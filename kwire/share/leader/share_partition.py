@@ -34,8 +34,8 @@ Differences from Kafka 4.3.1, within the rules of KIP-932:
   begins before the remaining ones.
 * Records that the log has lost are dropped at once. Kafka keeps acquired ones until their lock ends, and does not move
   the start offset before.
-* The start offset passes records that a fetch archives at once. Kafka moves it with the next acknowledgement, so a
-  group whose whole window is aborted makes no progress.
+* The start offset passes records that a fetch archives at once, and records that are done where the log begins later.
+  Kafka moves it with the next acknowledgement, so a group whose whole window is aborted makes no progress.
 * An acknowledgement that fails renews no lock. Kafka keeps the locks that it renewed before it found the error.
 * An acknowledgement may begin in a hole of the log. Kafka refuses it if another member holds the records before it.
 * Holes of the log between persisted batches are found once. Kafka may deliver their offsets, and search again.
@@ -421,10 +421,12 @@ class SharePartition:
 
     def move_start_offset(self, log_start_offset: int) -> list[Effect]:
         """Drops records that the log does not have any more. It is persisted with the next write. Never moves back."""
-        dropped = self.in_flight.move_start(log_start_offset)
-        for run in dropped:
+        if log_start_offset <= self.in_flight.start_offset:
+            return []
+        for run in self.in_flight.move_start(log_start_offset):
             self._unlock(run)
-        return [Wake()] if self.in_flight.start_offset == log_start_offset and self.status is Status.ACTIVE else []
+        self.in_flight.advance()  # It was held up by a record that is gone now.
+        return [Wake()] if self.status is Status.ACTIVE else []
 
     def written(self, write: Write, error: ErrorCode, *, now_ms: int) -> list[Effect]:
         """The outcome of a write, with the share coordinator's error."""

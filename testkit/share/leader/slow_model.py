@@ -349,8 +349,7 @@ class SlowModel:
             for o in [o for o in self.records if o < offset]:
                 del self.records[o]
             self.start = offset
-            if not self.records:
-                self.start = self.end = max(offset, self.end)
+            self.advance()
 
     def advance(self) -> None:
         """Moves the start over records that are done, and over holes."""

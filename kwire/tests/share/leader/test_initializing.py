@@ -103,9 +103,19 @@ def test_the_log_begins_later() -> None:
     s.fetch("a", (0, 9), (10, 19), batch_size=10)
     s.done("a", (10, 13, ACCEPT))
     assert s.partition.delivery_complete_count == 4
-    s.follow(s.partition.move_start_offset(12))
-    assert s.states() == [(12, 13, ACKNOWLEDGED, 1), (14, 19, ACQUIRED, 1)]
-    assert (s.partition.start_offset, s.partition.delivery_complete_count) == (12, 2)
+    s.follow(s.partition.move_start_offset(8))
+    assert s.states() == [(8, 9, ACQUIRED, 1), (10, 13, ACKNOWLEDGED, 1), (14, 19, ACQUIRED, 1)]
+    assert (s.partition.start_offset, s.partition.delivery_complete_count) == (8, 4)
+
+
+@pytest.mark.parametrize("log_start", [10, 12, 14])
+def test_the_log_begins_at_records_that_are_done(log_start: int) -> None:
+    s = scene()
+    s.fetch("a", (0, 9), (10, 19), batch_size=10)
+    s.done("a", (10, 13, ACCEPT))
+    s.follow(s.partition.move_start_offset(log_start))
+    assert s.states() == [(14, 19, ACQUIRED, 1)]
+    assert (s.partition.start_offset, s.partition.delivery_complete_count) == (14, 0)
 
 
 def test_the_start_offset_is_persisted_with_the_next_write() -> None:
