@@ -26,7 +26,7 @@ LEAST_GROUPS = 8
 """The number of groups in a run from which the others show how slow the machine is."""
 
 MOST_EXCESS = 2.0
-"""What slow memory explains. If most groups cost more than this, the change did it and not the machine."""
+"""The largest excess that a slow machine explains. If most groups cost more, their tests have become dearer."""
 
 
 class _Meter:

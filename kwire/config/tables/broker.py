@@ -96,8 +96,8 @@ KWIRE_CONFIGS: Final = table(
         PASSWORD,
         None,
         NonEmptyText(),
-        "Random text from which a broker makes its answers about users of SCRAM that do not exist, so that nobody "
-        "learns who exists. Give all brokers of a cluster the same. Not set: random at each start.",
+        "Random text from which a broker derives its responses to SCRAM logins of unknown users, so that nobody "
+        "learns which users exist. Give all brokers of a cluster the same. Not set: random at each start.",
     ),
     row(
         "kwire.spin.us",
