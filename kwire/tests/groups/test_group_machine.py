@@ -251,7 +251,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(error=st.sampled_from([ErrorCode.NONE, ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]))
     def the_disk_changes_its_mind(self, error: ErrorCode) -> None:
         self.driver.append_error = error
-        self.appends_have_failed = True
+        self.appends_have_failed |= error != ErrorCode.NONE
 
     @rule()
     def the_broker_restarts(self) -> None:
