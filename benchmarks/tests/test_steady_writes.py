@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from struct import Struct
 
@@ -36,6 +36,8 @@ class Fake:
     error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
     listeners: dict[int, socket.socket] = attrs.field(factory=dict)
     connections: dict[int, list[socket.socket]] = attrs.field(factory=dict)
+    threads: dict[int, list[threading.Thread]] = attrs.field(factory=dict)
+    """The first accepts, the others serve a connection each."""
     is_silent: set[int] = attrs.field(factory=set)
     """These accept connections, and answer nothing."""
     refused: int = 0
@@ -45,20 +47,30 @@ class Fake:
 
     def start(self, node_id: int, port: int = 0) -> None:
         listener = self.listeners[node_id] = socket.create_server(("127.0.0.1", port))
-        self.connections[node_id] = []
-        threading.Thread(target=self._accept, args=(node_id, listener), daemon=True).start()
+        self.connections[node_id], self.threads[node_id] = [], []
+        self._run(node_id, self._accept, node_id, listener)
 
     @property
     def ports(self) -> dict[int, int]:
         return {node_id: listener.getsockname()[1] for node_id, listener in self.listeners.items()}
 
+    def _run(self, node_id: int, target: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=target, args=args, daemon=True)
+        self.threads[node_id].append(thread)
+        thread.start()
+
     def kill(self, node_id: int) -> None:
+        """Ends a node, and returns when it has read its last request: a socket gives what it had got before."""
         listener = self.listeners.pop(node_id)
         listener.shutdown(socket.SHUT_RDWR)
+        accepting, *_ = self.threads[node_id]
+        accepting.join()
         listener.close()
         for sock in self.connections[node_id]:
             with suppress(OSError):  # the client was first
                 sock.shutdown(socket.SHUT_RDWR)
+        for thread in self.threads.pop(node_id):
+            thread.join()
 
     def close(self) -> None:
         for node_id in list(self.listeners):
@@ -71,7 +83,7 @@ class Fake:
             except OSError:
                 return
             self.connections[node_id].append(sock)
-            threading.Thread(target=self._serve, args=(node_id, sock), daemon=True).start()
+            self._run(node_id, self._serve, node_id, sock)
 
     def _serve(self, node_id: int, sock: socket.socket) -> None:
         with suppress(OSError), sock, sock.makefile("rb") as stream:
