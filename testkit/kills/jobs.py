@@ -55,6 +55,8 @@ REPLAYED_PER_KILL, REPLAYED_A_SECOND = 150, 50
 
 _READY_WITHIN_S = 180.0
 _DRAINED_WITHIN_S = 120.0
+_STOPPED_WITHIN_S = 600.0
+"""A stop lets each of the three streams finish its batch, one after the other, for up to two minutes each."""
 _VERIFIED_WITHIN_S_PER_KILL = 3.0
 """The more kills, the more there is to verify."""
 
@@ -207,7 +209,10 @@ class JobProcess:
     def end(self, within_s: float = _DRAINED_WITHIN_S) -> None:
         """Waits for the end of one that ends by itself."""
         assert self._process is not None
-        code = self._process.wait(within_s)
+        try:
+            code = self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the job has not ended within {within_s:g} s: {self.log()}") from None
         self._wait()
         assert code == 0, f"the job ended with {code}: {self.log()}"
 
@@ -215,7 +220,7 @@ class JobProcess:
         """Stops it as Ctrl-C does."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        self.end()
+        self.end(_STOPPED_WITHIN_S)
 
     def _wait(self) -> None:
         assert self._process is not None
