@@ -8,6 +8,8 @@ commas.
 from __future__ import annotations
 
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kwire_protocol.messages.describe_transactions import DescribeTransactionsRequest
 from kwire_protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -88,6 +90,32 @@ def group_offset(bootstrap: str, group: str, spot: Spot, *, stable: bool = True)
         return None
     assert partition.error_code == ErrorCode.NONE, partition
     return int(partition.committed_offset)
+
+
+def open_producers(bootstrap: str, spot: Spot) -> list[str]:
+    """Describes each producer with an open transaction in the partition."""
+    found: list[str] = []
+    for client in each(bootstrap):
+        (topic,) = client.call(DescribeProducersRequest([TopicRequest(spot[0], [spot[1]])]), 0).topics
+        (partition,) = topic.partitions
+        found += [
+            f"producer {it.producer_id} epoch {it.producer_epoch} from offset {it.current_txn_start_offset}, "
+            f"last at {it.last_timestamp}"
+            for it in partition.active_producers
+            if it.current_txn_start_offset >= 0
+        ]
+    return found
+
+
+def described_transactions(bootstrap: str, transactional_ids: list[str]) -> list[str]:
+    """Describes the transactions, as their coordinators know them."""
+    return [
+        f"{it.transactional_id}: {it.transaction_state or ErrorCode(it.error_code).name}, producer {it.producer_id} "
+        f"epoch {it.producer_epoch}, since {it.transaction_start_time_ms}, in "
+        f"{[(topic.topic, topic.partitions) for topic in it.topics]}"
+        for client in each(bootstrap)
+        for it in client.call(DescribeTransactionsRequest(transactional_ids), 0).transaction_states
+    ]
 
 
 def open_transactions(bootstrap: str) -> dict[str, str]:

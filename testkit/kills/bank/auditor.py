@@ -25,6 +25,15 @@ class Auditor:
     unread: set[int]
     """Partitions whose end it has not come to yet."""
 
+    topic: str
+    partitions: int
+
+    @property
+    def positions(self) -> list[int]:
+        """The next offset to read of each partition."""
+        spots = [TopicPartition(self.topic, number) for number in range(self.partitions)]
+        return [it.offset for it in self.consumer.position(spots)]
+
     def read(self) -> None:
         """Reads some of the available records."""
         for message in self.consumer.consume(500, timeout=_PAUSE_S):
@@ -50,4 +59,4 @@ def auditing(bootstrap: str, topic: str, partitions: int, books: Books) -> Itera
     with consuming(bootstrap, **config) as consumer:
         fetch_metadata(consumer, topic)
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
-        yield Auditor(books, consumer, set(range(partitions)))
+        yield Auditor(books, consumer, set(range(partitions)), topic, partitions)

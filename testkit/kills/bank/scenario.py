@@ -11,7 +11,14 @@ import attrs
 
 from testkit.basics.waiting import eventually
 from testkit.clients.confluent import Acknowledgements, producing
-from testkit.clients.transactions.queries import end_offset, group_offset, is_stable, open_transactions
+from testkit.clients.transactions.queries import (
+    described_transactions,
+    end_offset,
+    group_offset,
+    is_stable,
+    open_producers,
+    open_transactions,
+)
 from testkit.kills import harness
 from testkit.kills.bank.auditor import Auditor, auditing
 from testkit.kills.bank.books import Books, Order
@@ -121,6 +128,8 @@ class Day:
     books: Books = attrs.field(init=False)
     tellers: Tellers = attrs.field(init=False)
     _auditor: Auditor = attrs.field(init=False)
+    _described: str = ""
+    """The progress of all parts when something was wrong."""
 
     @property
     def name(self) -> str:
@@ -243,7 +252,11 @@ class Day:
             self.lap.complaints.check()
             return so()
 
-        eventually(probe, what, within_s=within_s)
+        try:
+            eventually(probe, what, within_s=within_s)
+        except AssertionError:
+            self._described = self._described or self._describe()  # the tellers and the auditor end now
+            raise
 
     # -- ways to kill; the moment is what is tried
 
@@ -352,6 +365,9 @@ class Day:
 
     def state(self) -> str:
         """Returns the progress of all parts, for a message."""
+        return self._described or self._describe()
+
+    def _describe(self) -> str:
         bootstrap = self.broker.bootstrap
         accounts = [(self.accounts, number) for number in range(PARTITIONS)]
         tellers = self.tellers.log_file
@@ -359,12 +375,16 @@ class Day:
         try:
             stable = [end_offset(bootstrap, spot, committed=True) for spot in accounts]
             ends = [end_offset(bootstrap, spot, committed=False) for spot in accounts]
+            ids = [f"{self.name}-{number}" for number in range(TELLERS)]
             lines = [
+                f"it is {time.time() * 1000:.0f}; the auditor is at {self._auditor.positions}",
                 f"the accounts are stable up to {stable} of {ends}; open are {open_transactions(bootstrap)}",
+                *(f"in {spot}: {it}" for spot in accounts for it in open_producers(bootstrap, spot)),
+                *described_transactions(bootstrap, ids),
                 f"the tellers are at {self._offsets()}; booked are {sorted(self.books.booked.items())} of "
                 f"{len(self.books.orders)} orders",
             ]
-        except (AssertionError, OSError, ConnectionClosed) as problem:
+        except (AssertionError, OSError, RuntimeError, ConnectionClosed) as problem:
             lines = [f"the broker does not answer: {problem!r}"]
         log = self.broker.log_file.read_text(errors="replace")
         return "\n".join(["", *lines, "The tellers said:", printed[-2000:], "The broker said:", log[-4000:]])
