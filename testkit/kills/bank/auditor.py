@@ -25,14 +25,10 @@ class Auditor:
     unread: set[int]
     """Partitions whose end it has not come to yet."""
 
-    topic: str
-    partitions: int
-
     @property
-    def positions(self) -> list[int]:
-        """The next offset to read of each partition."""
-        spots = [TopicPartition(self.topic, number) for number in range(self.partitions)]
-        return [it.offset for it in self.consumer.position(spots)]
+    def positions(self) -> dict[int, int]:
+        """The next offset to read, by partition."""
+        return {it.partition: it.offset for it in self.consumer.position(self.consumer.assignment())}
 
     def read(self) -> None:
         """Reads some of the available records."""
@@ -59,4 +55,4 @@ def auditing(bootstrap: str, topic: str, partitions: int, books: Books) -> Itera
     with consuming(bootstrap, **config) as consumer:
         fetch_metadata(consumer, topic)
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
-        yield Auditor(books, consumer, set(range(partitions)), topic, partitions)
+        yield Auditor(books, consumer, set(range(partitions)))

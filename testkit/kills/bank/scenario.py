@@ -255,7 +255,8 @@ class Day:
         try:
             eventually(probe, what, within_s=within_s)
         except AssertionError:
-            self._described = self._described or self._describe()  # the tellers and the auditor end now
+            if not self._described:  # the tellers and the auditor end now
+                self._described = f"the auditor is at {self._auditor.positions}{self._describe()}"
             raise
 
     # -- ways to kill; the moment is what is tried
@@ -375,16 +376,16 @@ class Day:
         try:
             stable = [end_offset(bootstrap, spot, committed=True) for spot in accounts]
             ends = [end_offset(bootstrap, spot, committed=False) for spot in accounts]
-            ids = [f"{self.name}-{number}" for number in range(TELLERS)]
+            ids = [post.transactional_id for post in self.tellers.posts]
             lines = [
-                f"it is {time.time() * 1000:.0f}; the auditor is at {self._auditor.positions}",
-                f"the accounts are stable up to {stable} of {ends}; open are {open_transactions(bootstrap)}",
+                f"at {time.time() * 1000:.0f} the accounts are stable up to {stable} of {ends}; "
+                f"open are {open_transactions(bootstrap)}",
                 *(f"in {spot}: {it}" for spot in accounts for it in open_producers(bootstrap, spot)),
                 *described_transactions(bootstrap, ids),
                 f"the tellers are at {self._offsets()}; booked are {sorted(self.books.booked.items())} of "
                 f"{len(self.books.orders)} orders",
             ]
-        except (AssertionError, OSError, RuntimeError, ConnectionClosed) as problem:
+        except (AssertionError, OSError, ConnectionClosed) as problem:
             lines = [f"the broker does not answer: {problem!r}"]
         log = self.broker.log_file.read_text(errors="replace")
         return "\n".join(["", *lines, "The tellers said:", printed[-2000:], "The broker said:", log[-4000:]])
