@@ -236,9 +236,10 @@ def test_a_join_beyond_the_limit_is_refused_without_a_member_id() -> None:
     limits = {"group_max_size": "1", "group_consumer_max_size": "1"}
     with brokers.restartable_broker(**limits) as broker, RawClient(broker.bootstrap) as client:
         groups.wait_until_served(broker.bootstrap)
-        join(client, 3, "classic")
-        consumer_heartbeat(client, "consumer", "m", JOINS)
-        for version, group, member in itertools.product((0, 9), ("classic", "consumer"), ("", "x")):
+        classic, consumer = (groups.name_coordinated_here(broker.bootstrap, it) for it in groups.PROTOCOLS)
+        join(client, 3, classic)
+        consumer_heartbeat(client, consumer, "m", JOINS)
+        for version, group, member in itertools.product((0, 9), (classic, consumer), ("", "x")):
             refused = join(client, version, group, member_id=member)
             assert refusal(refused, version) == (E.GROUP_MAX_SIZE_REACHED, "")
 

@@ -658,7 +658,7 @@ def level(client: RawClient) -> int:
 def test_without_the_feature_there_are_no_consumer_groups_until_it_is_back() -> None:
     with brokers.restartable_broker() as broker, RawClient(broker.bootstrap) as client:
         groups.wait_until_served(broker.bootstrap)
-        group = "the-group"
+        group = groups.name_coordinated_here(broker.bootstrap, "group")
         epoch = join(client, group, "m").member_epoch
         assert level(client) == 1
         assert update(client, 2, UPGRADE) == update(client, 0, UPGRADE) == E.INVALID_UPDATE_VERSION
@@ -691,21 +691,24 @@ def test_a_broker_refuses_members_beyond_its_limit_other_assignors_and_migration
     }
     with brokers.restartable_broker(**more) as broker, RawClient(broker.bootstrap) as client:
         groups.wait_until_served(broker.bootstrap)
-        epoch = join(client, "g", "a").member_epoch
-        second = join(client, "g", "b")
+        group, other, classic = (
+            groups.name_coordinated_here(broker.bootstrap, it) for it in ("group", "other", "classic")
+        )
+        epoch = join(client, group, "a").member_epoch
+        second = join(client, group, "b")
         assert (code(second), second.error_message) == (
             E.GROUP_MAX_SIZE_REACHED,
             "The consumer group has reached its maximum capacity of 1 members.",
         )
-        assert code(join(client, "g", "a")) == code(heartbeat(client, "g", "a", epoch)) == E.NONE
-        assert code(join(client, "other", "b", server_assignor="uniform")) == E.UNSUPPORTED_ASSIGNOR
-        assert described(client, "g").assignor_name == "range"
-        assert classic_join(client, 3, "g", "t").error_code == E.INCONSISTENT_GROUP_PROTOCOL
-        assert classic_join(client, 3, "classic", "t").error_code == E.NONE
-        refused = join(client, "classic", "b")
+        assert code(join(client, group, "a")) == code(heartbeat(client, group, "a", epoch)) == E.NONE
+        assert code(join(client, other, "b", server_assignor="uniform")) == E.UNSUPPORTED_ASSIGNOR
+        assert described(client, group).assignor_name == "range"
+        assert classic_join(client, 3, group, "t").error_code == E.INCONSISTENT_GROUP_PROTOCOL
+        assert classic_join(client, 3, classic, "t").error_code == E.NONE
+        refused = join(client, classic, "b")
         assert (code(refused), refused.error_message) == (
             E.GROUP_ID_NOT_FOUND,
-            "Cannot upgrade classic group classic to consumer group because online upgrade is disabled.",
+            f"Cannot upgrade classic group {classic} to consumer group because online upgrade is disabled.",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -46,6 +47,12 @@ def configure(bootstrap: str, group: str, config: str, value: int | str) -> None
         return configs.described(client, configs.GROUP, group)[config].value == str(value)
 
     eventually(lambda: all(map(has_value, nodes.each(bootstrap))), f"{config} of {group} is {value}")
+
+
+def name_coordinated_here(bootstrap: str, what: str) -> str:
+    """Returns the name of a group that `nodes.NODE` coordinates: `what` and a number."""
+    numbers = count()
+    return nodes.name_coordinated_here(bootstrap, nodes.GROUP, lambda: f"{what}-{next(numbers)}")
 
 
 def wait_until_served(bootstrap: str) -> None:
