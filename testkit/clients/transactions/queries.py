@@ -118,6 +118,12 @@ def described_transactions(bootstrap: str, transactional_ids: list[str]) -> list
     ]
 
 
+def are_coordinators_loading(bootstrap: str) -> bool:
+    """Returns True while a broker loads transactional ids, for which it takes no requests until then."""
+    answers = (client.call(ListTransactionsRequest(_OPEN), _LIST_TRANSACTIONS_VERSION) for client in each(bootstrap))
+    return any(answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS for answer in answers)
+
+
 def open_transactions(bootstrap: str) -> dict[str, str]:
     """Returns the state of each transaction that has not ended, by transactional id; empty while the coordinator
     starts.

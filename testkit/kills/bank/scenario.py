@@ -12,6 +12,7 @@ import attrs
 from testkit.basics.waiting import eventually
 from testkit.clients.confluent import Acknowledgements, producing
 from testkit.clients.transactions.queries import (
+    are_coordinators_loading,
     described_transactions,
     end_offset,
     group_offset,
@@ -77,6 +78,8 @@ class Account(harness.Account):
     left_open: int = 0
     longest_wait_s: float = 0.0
     longest_rest_s: float = 0.0
+    longest_load_s: float = 0.0
+    """The longest time from a start until the coordinators of transactions have loaded."""
     ended_by_themselves: int = 0
     """Nodes of a cluster that had to be started again without having been killed."""
 
@@ -91,7 +94,8 @@ class Account(harness.Account):
             f"all accounts as it was; {self.left} tellers left with an error, {self.fenced} of them since they had an "
             f"heir, and {self.stuck} were stuck in their client; a half waited {self.longest_wait_s:.1f} s at most for "
             f"the other; the last tellers left {self.left_open} transactions open, which were over "
-            f"{self.longest_rest_s:.1f} s later; {self.ended_by_themselves} nodes ended by themselves"
+            f"{self.longest_rest_s:.1f} s later; coordinators loaded for {self.longest_load_s:.1f} s at most; "
+            f"{self.ended_by_themselves} nodes ended by themselves"
         )
 
 
@@ -291,8 +295,19 @@ class Day:
         self.start()
 
     def start(self) -> None:
+        """Returns when the broker can end transactions, from which time on they must end in time.
+
+        The load of all transactions since the last compaction takes longer with every lap.
+        """
         self.broker.start()
-        self.books.restart_waits(time.monotonic())
+        started_s = time.monotonic()
+        bootstrap = self.broker.bootstrap
+        eventually(
+            lambda: not are_coordinators_loading(bootstrap), "coordinators have loaded", within_s=PROGRESS_WITHIN_S
+        )
+        now_s = time.monotonic()
+        self.account.longest_load_s = max(self.account.longest_load_s, now_s - started_s)
+        self.books.restart_waits(now_s)
 
     def pause(self, longest_s: float = _PAUSES_FOR_S) -> None:
         time.sleep(self.lap.chance.random() * longest_s)
