@@ -89,7 +89,7 @@ class Life:
     member_id: str = ""
     epoch: int = 0
     known_until: float = 0.0
-    """The end of its session without further heartbeats."""
+    """The time before which the coordinator may not remove it, without further heartbeats: the end of its session."""
 
     async def call(self, request: ApiMessage, **versions: int) -> tuple[Any, float | None]:
         """Returns the answer, and the time of the request; None if its assignment may be outdated.
@@ -148,6 +148,11 @@ class OwningLife(Life, ABC):
     """The next offset of each owned partition; None if it has to be fetched."""
     has_failed: bool = False
     """True if it has to start again, as another member."""
+    _may_keep_until: float = 0.0
+    """The time before which it cannot be too late to give up what the coordinator takes from it. The rebalance timeout,
+    which is as long as the session, begins with a response that may have been lost: after the last one that took
+    nothing.
+    """
 
     @abstractmethod
     async def take_part(self) -> None:
@@ -167,11 +172,16 @@ class OwningLife(Life, ABC):
     def _key(self, index: int) -> PartitionId:
         return self.group, index
 
-    def note_owned(self, owned: Iterable[int], sent_at: float) -> None:
-        """These are its partitions, for as long as its session lasts."""
+    def note_owned(self, owned: Iterable[int], sent_at: float, *, loses_more: bool = False) -> None:
+        """These are its partitions, for as long as its session lasts. `loses_more`: the response took other things."""
         owned = set(owned)
         until = sent_at + SESSION_TIMEOUT_MS / 1000
-        self.give_up([it for it in self.positions if it not in owned])
+        lost = [it for it in self.positions if it not in owned]
+        if lost or loses_more:
+            self.known_until = min(self.known_until, self._may_keep_until)
+        else:
+            self._may_keep_until = until
+        self.give_up(lost)
         for index in sorted(owned):
             if index in self.positions:
                 self.ledger.still_owned(self._key(index), self.member_id, sent_at, until)

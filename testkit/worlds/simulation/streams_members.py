@@ -104,9 +104,13 @@ class StreamsLife(OwningLife):
         if sent_at is None:
             raise Again("another node is the coordinator")
         self.reported, self.progress, self.epoch = tasks, offsets, answer.member_epoch
-        self.note_owned(tasks[0] if answer.active_tasks is None else _wire_tasks(answer.active_tasks), sent_at)
-        if answer.standby_tasks is not None:
+        owned = tasks[0] if answer.active_tasks is None else _wire_tasks(answer.active_tasks)
+        if answer.standby_tasks is None:
+            self.note_owned(owned, sent_at)
+        else:
+            before = {*self.standbys, *self.warmups}
             self.standbys, self.warmups = _wire_tasks(answer.standby_tasks), _wire_tasks(answer.warmup_tasks or ())
+            self.note_owned(owned, sent_at, loses_more=not before.issubset({*self.standbys, *self.warmups}))
             self.offsets = {it: self.offsets.get(it, 0) for it in (*self.standbys, *self.warmups)}
 
     def _topology(self) -> Topology:
