@@ -100,7 +100,7 @@ def test_producers_and_consumers_continue_during_moves(
     disks = new_disks()
     monkeypatch.setattr(BrokerInThread, "_open_disk", lambda self: disks)
     monkeypatch.setattr("kwire.logs.moves.PIECE_BYTES", 20_000)
-    stop = threading.Event()
+    stop, all_sent = threading.Event(), threading.Event()
     sent: list[int] = []
     read: list[int] = []
     failures: list[object] = []
@@ -119,7 +119,7 @@ def test_producers_and_consumers_continue_during_moves(
 
     def consume(address: str) -> None:
         with RawClient(address) as client:
-            while not (stop.is_set() and len(read) >= len(sent)):
+            while not (all_sent.is_set() and len(read) >= len(sent)):
                 wanted = FetchTopic(
                     "t", partitions=[FetchPartition(0, fetch_offset=len(read), partition_max_bytes=9999)]
                 )
@@ -133,9 +133,9 @@ def test_producers_and_consumers_continue_during_moves(
 
     with BrokerInThread(settings={"log.dirs": "/a,/b"}) as broker, RawClient(broker.address) as admin:
         admin.call(MetadataRequest([MetadataRequestTopic(name="t")], allow_auto_topic_creation=True), 9)
-        threads = [threading.Thread(target=work, args=(broker.address,)) for work in (produce, consume)]
-        for thread in threads:
-            thread.start()
+        producing, consuming = (threading.Thread(target=it, args=(broker.address,)) for it in (produce, consume))
+        producing.start()
+        consuming.start()
         for path in ("/b", "/a", "/b"):
             dirs = [AlterReplicaLogDir(path, [AlterReplicaLogDirTopic("t", [0])])]
             assert admin.call(AlterReplicaLogDirsRequest(dirs), 2).results[0].partitions[0].error_code == 0
@@ -149,8 +149,9 @@ def test_producers_and_consumers_continue_during_moves(
                 assert not failures
                 stop.wait(POLL_INTERVAL_S)
         stop.set()
-        for thread in threads:
-            thread.join(TIMEOUT_S)
+        producing.join(TIMEOUT_S)
+        all_sent.set()
+        consuming.join(TIMEOUT_S)
     assert failures == []
     assert read == sent
     assert len(sent) > 10
