@@ -15,21 +15,30 @@ import pytest
 from testkit.kills.bank import cluster, scenario
 from testkit.kills.bank.books import Books, Half, Order
 from testkit.kills.harness import kills_of_test, run, seed_of_test
-from testkit.servers.brokers import IS_CLUSTER, KIND, restartable_broker
+from testkit.servers.brokers import IS_CLUSTER, IS_KAFKA, KIND, restartable_broker
 
 FEW = ("a teller that is not dead", "a node in good order", "a node that stands still", "a teller and a node")
 FEW_ORDERS = 20, 40
 KILLS = kills_of_test("KWIRE_BANK_KILLS", len(scenario.WAYS))
+LOOKS_EVERY_S = 10
+"""Apache Kafka looks for transactions that have timed out this often by default. In other tests it does so more often.
+
+The first time is so long after a start: until a broker of 4.3.1 has registered, it takes partitions for deleted, and
+would end such a transaction without markers, so that they stay unstable.
+"""
 
 
 @pytest.mark.more
 @pytest.mark.timeout(120 + 30 * KILLS)
 def test_the_sum_of_all_accounts_never_changes(tmp_path: Path) -> None:
     seed = seed_of_test("KWIRE_BANK_SEED")
-    with restartable_broker() as broker:
+    of_kafka = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": str(1000 * LOOKS_EVERY_S)}
+    with restartable_broker(**of_kafka if IS_KAFKA else {}) as broker:
         bank = scenario.Bank(broker, tmp_path, "bank")
         if IS_CLUSTER:
             bank.ends_within_s, bank.orders_at_once = cluster.ENDS_WITHIN_S, cluster.ORDERS_AT_ONCE
+        if IS_KAFKA:
+            bank.ends_within_s += LOOKS_EVERY_S
         account = run(bank, kills=KILLS, seed=seed)
     click.echo(account)
     assert account.kills.total() == KILLS

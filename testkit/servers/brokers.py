@@ -257,7 +257,7 @@ class _Kafka:
 
         self.settings = settings
         self._coordinates = coordinates
-        all_settings = {**settings, **_ONLY_FOR_KAFKA}
+        all_settings = {**_ONLY_FOR_KAFKA, **settings}
         kind = ApacheKafkaCluster if IS_CLUSTER else ApacheKafka
         self._all = kind(version=KAFKA_VERSION, settings=all_settings)
         self._kafka = self._all.nodes[1] if isinstance(self._all, ApacheKafkaCluster) else self._all
