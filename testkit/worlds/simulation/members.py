@@ -89,7 +89,9 @@ class Life:
     member_id: str = ""
     epoch: int = 0
     known_until: float = 0.0
-    """The time before which the coordinator may not remove it, without further heartbeats: the end of its session."""
+    """The time before which the coordinator may not remove it, without further heartbeats: the end of its session, or
+    of an earlier rebalance timeout.
+    """
 
     async def call(self, request: ApiMessage, **versions: int) -> tuple[Any, float | None]:
         """Returns the answer, and the time of the request; None if its assignment may be outdated.
@@ -149,9 +151,8 @@ class OwningLife(Life, ABC):
     has_failed: bool = False
     """True if it has to start again, as another member."""
     _may_keep_until: float = 0.0
-    """The time before which it cannot be too late to give up what the coordinator takes from it. The rebalance timeout,
-    which is as long as the session, begins with a response that may have been lost: after the last one that took
-    nothing.
+    """The earliest end of a rebalance timeout, which is as long as the session. The timeout begins with a response that
+    takes partitions. That response may have been lost, but it came after the last one that took none.
     """
 
     @abstractmethod
