@@ -174,12 +174,14 @@ class OwningLife(Life, ABC):
         return self.group, index
 
     def note_owned(self, owned: Iterable[int], sent_at: float, *, loses_more: bool = False) -> None:
-        """These are its partitions, for as long as its session lasts. `loses_more`: the response took other things."""
+        """These are its partitions until the coordinator may remove it. `loses_more`: the response took others."""
         owned = set(owned)
         until = sent_at + SESSION_TIMEOUT_MS / 1000
         lost = [it for it in self.positions if it not in owned]
         if lost or loses_more:
-            self.known_until = min(self.known_until, self._may_keep_until)
+            # If it does not give them up within the rebalance timeout, it is removed, and so loses what it keeps now.
+            until = min(until, self._may_keep_until)
+            self.known_until = min(self.known_until, until)
         else:
             self._may_keep_until = until
         self.give_up(lost)
