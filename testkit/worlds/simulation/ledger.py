@@ -113,14 +113,17 @@ class Ledger:
         """A member commits it next."""
         self.processed_to[key] = max(self.processed_to.get(key, -1), offset)
 
-    def owned(self, key: PartitionId, member_id: str, now: float, until: float) -> None:
-        """Notes that a member was assigned a group's partition: no other member may use it any more.
+    def owned(self, key: PartitionId, member_id: str, sent_at: float, until: float) -> None:
+        """Notes that a member was assigned a group's partition, on a request that was sent then: no other member may
+        use it any more.
 
         Unless the response came so late that the session which it begins is over: others may have the partition then.
         """
+        now, other = trio.current_time(), self.owners.get(key)
         if until <= now:
+            if other is not None and other.since < sent_at:
+                del self.owners[key]  # it has lost the partition, and nobody is known to have it
             return
-        other = self.owners.get(key)
         if other is not None and other.member_id != member_id and other.until > now:
             raise BrokenPromise(
                 f"{key}: {member_id} was told to use it, and {other.member_id} may until {other.until:.3f}"

@@ -189,7 +189,7 @@ class OwningLife(Life, ABC):
             if index in self.positions:
                 self.ledger.still_owned(self._key(index), self.member_id, sent_at, until)
             else:
-                self.ledger.owned(self._key(index), self.member_id, trio.current_time(), until)
+                self.ledger.owned(self._key(index), self.member_id, sent_at, until)
                 self.positions[index] = None
 
     def give_up(self, indexes: Iterable[int]) -> None:
