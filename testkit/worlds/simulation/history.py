@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import attrs
+from kwire_protocol.records import read_header
 
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Absent, Leader
@@ -39,7 +40,12 @@ class History:
         key, offset = loss.key, loss.offset
         self._losses[key] = loss
         self._lacking.pop(key, None)
-        self.committed[key] = {base: it for base, it in self.committed.get(key, {}).items() if base < offset}
+        committed = self.committed.get(key, {})
+        last = max((base for base in committed if base < offset), default=offset)
+        if last < offset < read_header(committed[last]).next_offset:
+            # The new leader's log begins there, within a batch. Another replica is cut in front of that batch.
+            offset = last
+        self.committed[key] = {base: it for base, it in committed.items() if base < offset}
         self.ends[key] = min(self.ends.get(key, 0), offset)
         for seen, (partition, seen_to) in self._seen.items():
             if seen[1] == key:
