@@ -72,6 +72,7 @@ def described(client: RawClient, topic: str, index: int = 0) -> PartitionRespons
 
 
 def test_a_marker_is_written_whether_or_not_a_transaction_is_open(client: RawClient, topic: str) -> None:
+    eventually(lambda: described(client, topic) == PartitionResponse(0), "the partition is led")
     assert written(client, topic, 0) == {0: E.NONE}
     assert written(client, topic, 0) == {0: E.NONE}
     (producer,) = described(client, topic).active_producers
