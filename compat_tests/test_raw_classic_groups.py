@@ -413,7 +413,7 @@ def test_a_group_is_described_with_its_members_once_it_is_stable(
         assert isinstance(found, DescribedGroup)
         return found
 
-    # Three Apache Kafkas describe what their replicas have; before that the group is dead.
+    # Apache Kafka describes only what is committed: until the replicas have the group, its state is Dead.
     eventually(lambda: described(group).group_state != "Dead", "the group is there")
     found = described(group)
     assert (found.group_state, found.protocol_type, found.protocol_data) == ("CompletingRebalance", "consumer", "")

@@ -43,7 +43,7 @@ class History:
         committed = self.committed.get(key, {})
         last = max((base for base in committed if base < offset), default=offset)
         if last < offset < read_header(committed[last]).next_offset:
-            # The new leader's log begins there, within a batch. Another replica is cut in front of that batch.
+            # The new leader's log begins within this batch. A follower is cut in front of the whole batch.
             offset = last
         self.committed[key] = {base: it for base, it in committed.items() if base < offset}
         self.ends[key] = min(self.ends.get(key, 0), offset)

@@ -114,15 +114,15 @@ class Ledger:
         self.processed_to[key] = max(self.processed_to.get(key, -1), offset)
 
     def owned(self, key: PartitionId, member_id: str, sent_at: float, until: float) -> None:
-        """Notes that a member was assigned a group's partition, on a request that was sent then: no other member may
-        use it any more.
+        """Notes that the response to a request which was sent then assigned a group's partition to a member: no other
+        member may use it any more.
 
-        Unless the response came so late that the session which it begins is over: others may have the partition then.
+        If the response came so late that the coordinator may have removed the member, others may have the partition.
         """
         now, other = trio.current_time(), self.owners.get(key)
         if until <= now:
             if other is not None and other.since < sent_at:
-                del self.owners[key]  # it has lost the partition, and nobody is known to have it
+                del self.owners[key]  # the coordinator has taken the partition from this member
             return
         if other is not None and other.member_id != member_id and other.until > now:
             raise BrokenPromise(
