@@ -118,41 +118,37 @@ class Deliveries:
 
     def delivered(
         self,
-        key: PartitionId,
-        offsets: range,
-        found: Mapping[int, Record],
+        record_id: RecordId,
+        record: Record | None,
         hold: Hold,
         sent_at: float,
         *,
         current: bool,
     ) -> None:
-        """Notes records in the response to a fetch that was sent then; `current` if it was sent to the leader, which
+        """Notes a record in the response to a fetch that was sent then; `current` if it was sent to the leader, which
         had its own leadership in its metadata.
         """
+        key, offset = record_id
         count, share_partition = hold.delivery_count, hold.share_partition
         if not 1 <= count <= DELIVERY_COUNT_LIMIT:
-            raise BrokenPromise(f"{key}: {offsets} are delivered {count} times")
-        known = self.records.setdefault(key, {})
-        is_forgiven = self.forgives(key)
-        for offset in offsets:
-            record, record_id = found.get(offset), (key, offset)
-            if record is None:
-                raise BrokenPromise(f"{key}: {hold.member_id} has acquired {offset}, and got no record")
-            before = known.setdefault(offset, record)
-            if is_forgiven:
-                continue
-            if before.value != record.value:
-                raise BrokenPromise(f"{key}: at {offset}, {before.value!r} was delivered, and now {record.value!r}")
-            if current:
-                self._check_delivery(record_id, hold, sent_at)
-            last = self._last.get(record_id)
-            if last is not None and share_partition is not None and last.share_partition is share_partition:
-                if last.answered_at <= sent_at and count <= last.delivery_count:
-                    raise BrokenPromise(f"{key}: {offset} is delivered with {count} after {last.delivery_count}")
-                other = self._held.get(record_id)
-                if other is not None and other.share_partition is share_partition and other.is_good:
-                    raise BrokenPromise(f"{key}: {hold.member_id} gets {offset}, and {other.member_id} holds it")
-            self._last[record_id] = self._held[record_id] = hold
+            raise BrokenPromise(f"{key}: {offset} is delivered {count} times")
+        if record is None:
+            raise BrokenPromise(f"{key}: {hold.member_id} has acquired {offset}, and got no record")
+        before = self.records.setdefault(key, {}).setdefault(offset, record)
+        if self.forgives(key):
+            return
+        if before.value != record.value:
+            raise BrokenPromise(f"{key}: at {offset}, {before.value!r} was delivered, and now {record.value!r}")
+        if current:
+            self._check_delivery(record_id, hold, sent_at)
+        last = self._last.get(record_id)
+        if last is not None and share_partition is not None and last.share_partition is share_partition:
+            if last.answered_at <= sent_at and count <= last.delivery_count:
+                raise BrokenPromise(f"{key}: {offset} is delivered with {count} after {last.delivery_count}")
+            other = self._held.get(record_id)
+            if other is not None and other.share_partition is share_partition and other.is_good:
+                raise BrokenPromise(f"{key}: {hold.member_id} gets {offset}, and {other.member_id} holds it")
+        self._last[record_id] = self._held[record_id] = hold
 
     def _check_delivery(self, record_id: RecordId, hold: Hold, sent_at: float) -> None:
         fate, done_at = self._done.get(record_id, (None, 0.0))

@@ -245,11 +245,13 @@ class ShareLife(Life):
         connection = self.cluster.connection(node_id)
         count = 0
         for it in data.acquired_records:
-            offsets = range(it.first_offset, it.last_offset + 1)
-            hold = Hold.begun(self.member_id, share_partition, connection, sent.sent_at, it.delivery_count)
-            self.deliveries.delivered(key, offsets, found, hold, sent.sent_at, current=index in sent.current)
-            self._holds.update({(index, offset): (node_id, hold) for offset in offsets})
-            count += len(offsets)
+            for offset in range(it.first_offset, it.last_offset + 1):
+                # Each record has a lock of its own, which the member may renew by itself.
+                hold = Hold.begun(self.member_id, share_partition, connection, sent.sent_at, it.delivery_count)
+                record, is_current = found.get(offset), index in sent.current
+                self.deliveries.delivered((key, offset), record, hold, sent.sent_at, current=is_current)
+                self._holds[index, offset] = node_id, hold
+                count += 1
         return count
 
     def _still(self, node_id: int, index: int, sent: _SentRequest) -> LedSharePartition | None:
