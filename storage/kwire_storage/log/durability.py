@@ -84,6 +84,8 @@ class Durability:
     failed: OSError | None = None
     on_failed: Callable[[OSError], None] = ignore
     """Called once, by `fail`, for the log dir."""
+    may_lack_cut: bool = False
+    """True if an earlier process may have died between a cut, down to the recovery point, and its sync."""
     name_changes: int = 0
     """The number of changes of names in the folder; a flush does not cover those after its beginning."""
     _name_changes_synced: int = 0
@@ -125,6 +127,7 @@ class Durability:
     def note_nothing_synced(self) -> None:
         """Notes that an earlier process may have left anything unsynced: the first flush covers it all."""
         self.folder_unsynced = True
+        self.may_lack_cut = True
         self.name_changes += 1
 
     def note_truncated(self, end_offset: int) -> None:
@@ -147,8 +150,10 @@ class Durability:
             self.truncations,
             contents,
         )
-        if segments.end_offset > self.recovery_point:
-            for segment, _ in segments.from_offset(self.recovery_point):
+        if segments.end_offset > self.recovery_point or self.may_lack_cut:
+            # One back, the segment that ends at the recovery point is included.
+            start = self.recovery_point - 1 if self.may_lack_cut else self.recovery_point
+            for segment, _ in segments.from_offset(start):
                 if segment is not segments.active:
                     self.note_written(self._reserve.spend(segment.save_indexes))
                 flush.records.append(segment.open_file_or_none or segment.records_path)
@@ -170,7 +175,7 @@ class Durability:
             self.recovery_point = max(self.recovery_point, flush.end_offset)
         # Else a roll has sealed the segment of this flush: its indexes are for the next one.
         self._unsynced_files.difference_update(flush.files)
-        self.folder_unsynced = False
+        self.folder_unsynced = self.may_lack_cut = False
         self._name_changes_synced = max(self._name_changes_synced, flush.name_changes)
         return True
 

@@ -497,8 +497,10 @@ class Log:
             durability.note_written(self.producer_state.take_snapshot())
             durability.note_written(sealed.seal())
             if end == durability.recovery_point:
-                # Recovery trusts the indexes of a segment that ends at the recovery point, and no later flush would
-                # include it.
+                # Recovery trusts a segment that ends at the recovery point, with its indexes, and no later flush would
+                # include it. Its records are synced, unless an earlier process has cut some off.
+                if durability.may_lack_cut:
+                    durability.note_written([sealed.records_path])
                 durability.settle_files()
             segment.activate()
             self._show_indexes(segment)

@@ -77,6 +77,22 @@ def test_a_truncation_during_a_flush_undoes_its_promise() -> None:
     assert log.recovery_point == 4
 
 
+def test_a_snapshot_above_a_cut_does_not_come_back_for_other_records() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk, CONFIG)
+    append(log, 2, producer_id=1, sequence=0)
+    append(log, 2, producer_id=1, sequence=2)
+    log.close()
+    log = open_log(disk, CONFIG)
+    log.truncate_to(2)
+    append(log, 2, producer_id=2, sequence=0)
+    log.active.file.sync()
+    log = open_log(disk.crash(), CONFIG, clean=False, recovery_point=2)
+    log.close()
+    producers = open_log(log.disk, CONFIG).producers.entries
+    assert {it.producer_id: it.last_sequence for it in producers.values()} == {1: 1, 2: 1}
+
+
 def test_segments_deleted_during_a_flush_do_not_come_back() -> None:
     disk = MemoryDisk()
     log = open_log(disk, CONFIG)

@@ -350,6 +350,32 @@ def test_a_cut_tail_does_not_come_back_behind_the_recovery_point() -> None:
     assert bases(read_all(log)) == list(range(0, 22, 2))
 
 
+@pytest.mark.parametrize("continues_with", ["a roll", "a flush", "a clean stop"])
+def test_records_that_a_process_cut_before_it_died_do_not_come_back(continues_with: str) -> None:
+    disk = FaultyDisk()
+    log = filled(disk)
+    log.flush()
+    found = log.segments.locate(log.active, 18)
+    assert found is not None
+    log.active.file.truncate(found[0])  # It died in `truncate_to(18)`, before the sync.
+    log = open_log(disk.kill(), log.config, clean=False, recovery_point=18)
+    if continues_with == "a clean stop":
+        log.close()
+    else:
+        if continues_with == "a flush":
+            log.flush()
+        log.roll(0)
+        append(log, 2, producer_id=1, sequence=18, leader_epoch=2)
+        log.active.file.sync()
+        log.disk.sync_dir("orders-0")
+    end, sizes = log.log_end_offset, [it.size for it in log.segments]
+    assert isinstance(log.disk.disk, FaultyDisk)
+    is_clean = continues_with == "a clean stop"
+    log = open_log(log.disk.disk.crash(), log.config, clean=is_clean, recovery_point=log.recovery_point)
+    assert bases(read_all(log)) == list(range(0, end, 2))
+    assert (log.log_end_offset, [it.size for it in log.segments]) == (end, sizes)
+
+
 def test_what_a_process_that_died_had_not_synced_is_synced_by_the_next_flush() -> None:
     disk = FaultyDisk()
     open_log(disk).close(clean=False)

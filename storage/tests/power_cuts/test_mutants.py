@@ -143,11 +143,6 @@ MUTANTS = [
         without("kwire_storage.log.log:Log.truncate_fully_and_start_at", SETTLE_NAMES),
     ),
     Mutant(
-        "the snapshots of an emptied log may come back",
-        "truncate fully",
-        without("kwire_storage.producers.state_manager:ProducerStateManager.drop_snapshots_above", SYNC_OPEN_FOLDER),
-    ),
-    Mutant(
         "the mark of a clean stop is not removed",
         "stop and start",
         instead(

@@ -192,6 +192,21 @@ def truncate_fully(it: StorageTrace) -> None:
 
 
 @_trace()
+def stop_and_truncate(it: StorageTrace) -> None:
+    """Truncates within the last segment, below the snapshot of a clean stop, and writes up to that offset again."""
+    it.create()
+    it.send(2, 2, size=60)
+    it.close()
+    it.open()
+    it.leader_epoch = 2
+    it.truncate(2)
+    it.send(2, producer_id=2, size=60)
+    it.flush()
+    it.checkpoint()
+    it.send(1)
+
+
+@_trace()
 def transactions(it: StorageTrace) -> None:
     it.create()
     it.send(2, transactional=True)
