@@ -120,7 +120,7 @@ class Ledger:
         If the response came so late that the coordinator may have removed the member, others may have the partition.
         """
         now, other = trio.current_time(), self.owners.get(key)
-        if until <= now:
+        if until < now:
             if other is not None and other.since < sent_at:
                 del self.owners[key]  # the coordinator has taken the partition from this member
             return

@@ -173,10 +173,16 @@ class OwningLife(Life, ABC):
     def _key(self, index: int) -> PartitionId:
         return self.group, index
 
-    def note_owned(self, owned: Iterable[int], sent_at: float, *, loses_more: bool = False) -> None:
-        """These are its partitions until the coordinator may remove it. `loses_more`: the response took others."""
+    def note_owned(
+        self, owned: Iterable[int], sent_at: float, *, loses_more: bool = False, is_renewed: bool = True
+    ) -> None:
+        """These are its partitions until the coordinator may remove it. `loses_more`: the response took others.
+        `is_renewed`: the request has renewed its session.
+        """
         owned = set(owned)
         until = sent_at + SESSION_TIMEOUT_MS / 1000
+        if not is_renewed:
+            until = min(until, trio.current_time())
         lost = [it for it in self.positions if it not in owned]
         if lost or loses_more:
             # If it does not give them up within the rebalance timeout, it is removed, and so loses what it keeps now.
@@ -294,7 +300,9 @@ class ClassicLife(OwningLife):
             raise Again(str(synced.error_code))
         if sent_at is None:
             raise Again("another node is the coordinator")
-        self.note_owned(_assigned(bytes(synced.assignment)), sent_at)
+        # The SyncGroup renews no session if the group was stable already (GroupMetadataManager.classicGroupSync). The
+        # heartbeat that follows does.
+        self.note_owned(_assigned(bytes(synced.assignment)), sent_at, is_renewed=False)
         self.is_joined = True
 
     def _subscription(self) -> bytes:
