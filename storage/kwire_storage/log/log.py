@@ -212,8 +212,12 @@ class Log:
 
     @property
     def checkpointed_log_start(self) -> int:
-        """The log start for Kafka's checkpoint file, which leaves out a first segment's base offset: 0."""
-        return self.log_start_offset if self.log_start_offset > self.segments.bases[0] else 0
+        """The log start for Kafka's checkpoint file, which leaves out a first segment's base offset: 0.
+
+        The base offset of a log without records is not left out, because its segment may have no file yet.
+        """
+        base_offset = self.segments.bases[0]
+        return self.log_start_offset if self.log_start_offset > base_offset or self.log_end_offset == base_offset else 0
 
     @property
     def checkpointed_cleaned_offset(self) -> int:

@@ -209,6 +209,23 @@ def test_a_crash_right_after_opening_is_a_crash() -> None:
         assert not open_folder(after).clean_shutdown
 
 
+def test_a_log_whose_segments_were_lost_keeps_its_start_over_a_clean_stop() -> None:
+    disk = FaultyDisk()
+    folder = open_folder(disk)
+    log = folder.create_log("t", 0, TOPIC_ID, CONFIG, now_ms=0)
+    disk.sync_dir("")
+    append(log, 2)
+    log.advance_log_start(2)
+    folder.write(folder.take_checkpoints({}))
+    disk = disk.crash()
+    assert not [name for name in disk.listdir("t-0") if name.endswith(".log")], "the names are not synced"
+    for _ in range(2):
+        folder = open_all(disk)
+        log = folder.logs["t", 0]
+        assert (log.log_start_offset, log.log_end_offset) == (2, 2)
+        folder.close()
+
+
 def test_what_was_never_opened_stays_as_it_was() -> None:
     disk = MemoryDisk()
     folder = open_folder(disk)
