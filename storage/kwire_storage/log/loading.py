@@ -43,6 +43,8 @@ class LogParts:
     """None if none was needed."""
     make_folder: MakeFolder | None
     """Set while a full disk has no room for the folder of a new partition."""
+    has_file: bool
+    """False if the folder has no segment."""
 
 
 @attrs.define(eq=False)
@@ -116,6 +118,7 @@ class LogLoader:
             log_start_offset,
             recovery,
             None if is_made else self.make_folder,
+            bool(listed.bases),
         )
 
     def _try_to_make_folder(self, durability: Durability) -> bool:

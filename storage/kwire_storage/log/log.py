@@ -142,7 +142,8 @@ class Log:
             now_ms=now_ms,
             on_scanned=on_scanned,
         )
-        log = cls(lease, path, config, loader.load(), environment, reserve)
+        parts = loader.load()
+        log = cls(lease, path, config, parts, environment, reserve)
         if log.recovery is not None and log.active.damage:
             # A new segment, so that new records do not follow corrupt bytes in the same file.
             log.roll(now_ms)
@@ -153,6 +154,9 @@ class Log:
         if log.log_end_offset < log.log_start_offset:
             # The records at the log start are lost, and no record below it may become visible again.
             reserve.spend(lambda: log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms))
+        elif log.log_start_offset and log.has_folder and not parts.has_file:
+            # The records were deleted, and the power failed before the name of the next segment was on the medium.
+            reserve.spend(lambda: log.create_file(now_ms))
         log.cleaned_offset = min(cleaned_offset, log.log_end_offset)
         log.producer_state.drop_stray_snapshots()
         return log
@@ -212,12 +216,8 @@ class Log:
 
     @property
     def checkpointed_log_start(self) -> int:
-        """The log start for Kafka's checkpoint file, which leaves out a first segment's base offset: 0.
-
-        The base offset of a log without records is not left out, because its segment may have no file yet.
-        """
-        base_offset = self.segments.bases[0]
-        return self.log_start_offset if self.log_start_offset > base_offset or self.log_end_offset == base_offset else 0
+        """The log start for Kafka's checkpoint file, which leaves out a first segment's base offset: 0."""
+        return self.log_start_offset if self.log_start_offset > self.segments.bases[0] else 0
 
     @property
     def checkpointed_cleaned_offset(self) -> int:
@@ -603,8 +603,13 @@ class Log:
         self.log_start_offset = offset
         self._end_at(offset)
         epochs.clear()
-        # The new segment's name stores the offset, so its file is created now. If that fails, the log is still correct,
-        # and the first append creates it.
+        self.create_file(now_ms)
+
+    def create_file(self, now_ms: int) -> None:
+        """Creates the file of a log without records: its name stores where the log continues.
+
+        If that fails, the log is still correct, and the first append creates the file. Raises StorageError.
+        """
         self._is_active = False
         self.activate(now_ms)
         self.durability.settle_names()

@@ -15,6 +15,7 @@ from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.files import Disk
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import CorruptLogError, FolderLockedError, StorageError
+from kwire_storage.inspection.log_dir_check import check_folder, read_state
 
 from testkit.storage.disks import both_disks, make_disk
 from testkit.storage.logs import append, bases, open_logs, read_all
@@ -213,7 +214,7 @@ def test_a_log_whose_segments_were_lost_keeps_its_start_over_a_clean_stop() -> N
     disk = FaultyDisk()
     folder = open_folder(disk)
     log = folder.create_log("t", 0, TOPIC_ID, CONFIG, now_ms=0)
-    disk.sync_dir("")
+    log.flush()
     append(log, 2)
     log.advance_log_start(2)
     folder.write(folder.take_checkpoints({}))
@@ -224,6 +225,7 @@ def test_a_log_whose_segments_were_lost_keeps_its_start_over_a_clean_stop() -> N
         log = folder.logs["t", 0]
         assert (log.log_start_offset, log.log_end_offset) == (2, 2)
         folder.close()
+        assert not [*check_folder(disk, read_state(disk), check_records=False)]
 
 
 def test_what_was_never_opened_stays_as_it_was() -> None:
