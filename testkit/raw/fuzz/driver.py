@@ -131,7 +131,8 @@ class HealthyClient(threading.Thread):
 
     def __enter__(self) -> Self:
         with RawClient(self._address) as client:
-            ensure_topic(client, self._topic)
+            # Its records have timestamps of long ago, and must not be deleted between a write and its read.
+            ensure_topic(client, self._topic, {"retention.ms": "-1"})
         self.start()
         return self
 
