@@ -15,7 +15,7 @@ from kwire.cluster.local.metadata_log import SharedMetadataLog
 from kwire.config.server import load_config
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.node.broker import Broker
-from kwire.runtime.clock import SystemClock
+from kwire.runtime.clock import Clock, SystemClock
 from testkit.basics.futures import at_once
 from testkit.metadata.harness import CLUSTER_ID
 
@@ -30,11 +30,13 @@ class ScriptedCluster:
     members: dict[int, ScriptedMember] = attrs.field(factory=dict)
     brokers: dict[int, Broker] = attrs.field(factory=dict)
 
-    def open(self, node_id: int, *settings: str, log_dirs: int = 1, serves: bool = True) -> Broker:
+    def open(
+        self, node_id: int, *settings: str, log_dirs: int = 1, serves: bool = True, clock: Clock | None = None
+    ) -> Broker:
         """A broker with so many new log dirs in memory, in service."""
         disks = {f"/{node_id}/{number}": FaultyDisk() for number in range(log_dirs)}
         config = load_config(data_dirs=list(disks), settings=[f"node.id={node_id}", *settings])
-        clock = SystemClock()
+        clock = clock or SystemClock()
         log = SharedMetadataLog.open(self.disk, node_id, clock.now_ms)
         log.announce = lambda: self.notify(node_id)
         self.alive.add(node_id)

@@ -25,7 +25,7 @@ from kwire.metadata.service import MetadataService
 from kwire.replicas.acknowledging import Acknowledgement
 from kwire.replicas.table import PartitionTable
 from kwire.runtime.clock import Clock
-from kwire.runtime.futures import Future
+from kwire.runtime.futures import Future, drive
 from kwire.runtime.loop import Loop
 from kwire.runtime.slices import Slices
 from kwire.share.coordinator.config import ShareStateConfig
@@ -159,14 +159,24 @@ class ShareStateService(CoordinatorService["ShareStateShard"]):
 
     def _do_other(self, index: int, effect: Effect) -> Iterable[Effect]:
         assert isinstance(effect, Prune)
-        shard = self.runtime.shard_at(index)
-        if shard is None:
-            return []
-        name = self.runtime.topic.name
+        drive(self._prune(index, effect.before_offset))
+        return []
+
+    async def _prune(self, index: int, before_offset: int) -> None:
+        """Deletes records once the snapshots that replace them are committed, like Kafka's `performRecordPruning`.
+
+        If another node is elected before that, it has the records, and may not have the snapshots.
+        """
+        topic, shard = self.runtime.topic, self.runtime.shard_at(index)
+        is_done = False
         try:
-            self._partitions.find(name, index).delete_records_before(effect.before_offset, now_ms=self._clock.now_ms())
+            await topic.committed(index)
+            await self._loop.next_turn()
+            if shard is None or self.runtime.shard_at(index) is not shard:
+                return
+            self._partitions.find(topic.name, index).delete_records_before(before_offset, now_ms=self._clock.now_ms())
+            is_done = True
         except KafkaError as error:
-            # Records that are not replicated yet cannot be deleted yet.
-            log.debug("%s-%d is not pruned before %d for now: %s", name, index, effect.before_offset, error)
-            return shard.pruned(effect.before_offset, done=False, now=self.runtime.now())
-        return shard.pruned(effect.before_offset, done=True, now=self.runtime.now())
+            log.debug("%s-%d is not pruned before %d for now: %s", topic.name, index, before_offset, error)
+        if shard is not None and self.runtime.shard_at(index) is shard:
+            self.runtime.perform(index, shard.pruned(before_offset, done=is_done, now=self.runtime.now()))

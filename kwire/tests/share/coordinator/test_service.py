@@ -261,6 +261,33 @@ def test_a_client_waits_for_replicas_no_longer_than_the_write_timeout() -> None:
         each.abandon()
 
 
+def test_records_are_kept_until_the_snapshots_that_replace_them_are_committed() -> None:
+    cluster, clock = ConnectedCluster(), FakeClock()
+    settings = (
+        *SETTINGS,
+        "share.coordinator.state.topic.replication.factor=2",
+        "share.coordinator.state.topic.min.isr=1",
+    )
+    broker = cluster.open(1, *settings, clock=clock)
+    cluster.open(2, *settings)
+    create(broker, "t", 2)
+    at_once(broker.share_state.runtime.topic.ensure())
+    cluster.elect(SHARE_GROUP_STATE, 0, 1)
+    scene = Scene(cluster.disk, clock, broker)
+    for partition in range(2):
+        scene.initialize(partition)
+    scene.log.propose_isr((1, 2))
+    again = INITIALIZE.request("g", {scene.topic_id: [InitializeData(0, 0, 0), InitializeData(1, 0, 0)]})
+    begun(broker.share_state.answer(INITIALIZE, again))
+    assert (scene.log.high_watermark, scene.log.log_end_offset) == (2, 4)
+    scene.advance(30_000)
+    assert scene.log.log_start_offset == 0
+    scene.log.settle_isr()
+    assert (scene.log.high_watermark, scene.log.log_start_offset) == (4, 2)
+    for each in cluster.brokers.values():
+        each.abandon()
+
+
 def test_other_work_has_its_turn_during_a_large_request(scene: Scene) -> None:
     turns: deque[Callable[[], object]] = deque()
 
