@@ -30,15 +30,14 @@ class History:
     """The partitions whose leader had too few replicas in sync at the last check: its epoch, the partition's, high
     watermark.
     """
-    _losses: dict[PartitionId, Loss] = attrs.field(factory=dict)
-    """The last one of each partition."""
+    _losses: dict[PartitionId, list[Loss]] = attrs.field(factory=dict)
     _seen: dict[tuple[Process, PartitionId], tuple[Partition, int]] = attrs.field(factory=dict)
     """Up to where a process's log was compared."""
 
     def lose(self, loss: Loss) -> None:
         """Notes a loss: records from its offset on are not committed any more."""
         key, offset = loss.key, loss.offset
-        self._losses[key] = loss
+        self._losses.setdefault(key, []).append(loss)
         self._lacking.pop(key, None)
         committed = self.committed.get(key, {})
         last = max((base for base in committed if base < offset), default=offset)
@@ -53,13 +52,7 @@ class History:
 
     def has_lost(self, key: PartitionId, partition: Partition) -> bool:
         """True if this replica has continued without the lost records, if there are any."""
-        loss, role = self._losses.get(key), partition.role
-        if loss is None:
-            return True
-        if isinstance(role, Absent) or role.leader_epoch < loss.leader_epoch:
-            return False
-        epochs = partition.log.leader_epochs.entries
-        return partition.log_end_offset <= loss.offset or bool(epochs and epochs[-1][0] >= loss.leader_epoch)
+        return all(_has_lost(loss, partition) for loss in self._losses.get(key, ()))
 
     def check(self, processes: Iterable[Process]) -> None:
         for process in processes:
@@ -130,3 +123,11 @@ class History:
                     f"node {process.node.node_id}: {key} is committed up to {partition.high_watermark}, "
                     f"and was up to {self.ends[key]}"
                 )
+
+
+def _has_lost(loss: Loss, partition: Partition) -> bool:
+    role = partition.role
+    if isinstance(role, Absent) or role.leader_epoch < loss.leader_epoch:
+        return False
+    epochs = partition.log.leader_epochs.entries
+    return partition.log_end_offset <= loss.offset or bool(epochs and epochs[-1][0] >= loss.leader_epoch)
