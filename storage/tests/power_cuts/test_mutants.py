@@ -140,7 +140,7 @@ MUTANTS = [
     Mutant(
         "the next offset of an emptied log is not on the medium",
         "truncate fully",
-        without("kwire_storage.log.log:Log.truncate_fully_and_start_at", SETTLE_NAMES),
+        without("kwire_storage.log.log:Log.create_file", SETTLE_NAMES),
     ),
     Mutant(
         "the mark of a clean stop is not removed",
