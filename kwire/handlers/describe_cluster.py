@@ -67,7 +67,8 @@ def handle(
         listed = {it.broker_id for it in brokers}
         for registered in metadata.image.brokers.values():
             endpoint = registered.endpoints.get(context.listener_name)
-            if registered.fenced and registered.broker_id not in listed and endpoint is not None:
+            # One that is shutting down is not fenced yet, and not in service any more.
+            if registered.broker_id not in listed and endpoint is not None:
                 brokers.append(
                     DescribeClusterBroker(
                         registered.broker_id, endpoint.host, endpoint.port, registered.rack, is_fenced=True

@@ -21,6 +21,11 @@ def listed(broker: Broker) -> list[int]:
     return found
 
 
+def fenced(broker: Broker) -> list[int]:
+    described = handled(broker, DescribeClusterRequest(include_fenced_brokers=True)).brokers
+    return [it.broker_id for it in described if it.is_fenced]
+
+
 def begin_stop(broker: Broker) -> None:
     assert broker.member is not None
     at_once(broker.member.shut_down())
@@ -32,6 +37,7 @@ def test_the_last_node_lists_itself_until_it_has_stopped() -> None:
     assert listed(one) == [1, 2]
     begin_stop(two)
     assert listed(one) == listed(two) == [1]
+    assert fenced(one) == fenced(two) == [2]
     two.close()
     begin_stop(one)
     assert listed(one) == [1]
