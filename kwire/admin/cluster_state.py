@@ -38,7 +38,7 @@ _FIRST_WITH_FENCED_BROKERS = 2
 class NodeState(StrEnum):
     IN_SERVICE = "in_service"
     FENCED = "fenced"
-    """Registered, and not in service: stopped, cut off, or starting."""
+    """Registered, and not in service: starting, stopping, stopped or cut off."""
     MISSING = "missing"
     """It has replicas, and the cluster does not list it: it was unregistered, or the brokers list no fenced ones."""
 

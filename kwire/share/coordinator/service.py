@@ -168,15 +168,18 @@ class ShareStateService(CoordinatorService["ShareStateShard"]):
         If another node is elected before that, it has the records, and may not have the snapshots.
         """
         topic, shard = self.runtime.topic, self.runtime.shard_at(index)
+        if shard is None:
+            return
         is_done = False
         try:
             await topic.committed(index)
+            # The wait ends while the partition advances its high watermark, and may have outlasted the shard.
             await self._loop.next_turn()
-            if shard is None or self.runtime.shard_at(index) is not shard:
-                return
-            self._partitions.find(topic.name, index).delete_records_before(before_offset, now_ms=self._clock.now_ms())
-            is_done = True
+            if shard is self.runtime.shard_at(index):
+                partition = self._partitions.find(topic.name, index)
+                partition.delete_records_before(before_offset, now_ms=self._clock.now_ms())
+                is_done = True
         except KafkaError as error:
-            log.debug("%s-%d is not pruned before %d for now: %s", topic.name, index, before_offset, error)
-        if shard is not None and self.runtime.shard_at(index) is shard:
+            log.debug("%s-%d could not be pruned before %d: %s", topic.name, index, before_offset, error)
+        if shard is self.runtime.shard_at(index):
             self.runtime.perform(index, shard.pruned(before_offset, done=is_done, now=self.runtime.now()))

@@ -151,7 +151,7 @@ class Durability:
             contents,
         )
         if segments.end_offset > self.recovery_point or self.may_lack_cut:
-            # One back, the segment that ends at the recovery point is included.
+            # The offset before the recovery point is in the segment that ends there.
             start = self.recovery_point - 1 if self.may_lack_cut else self.recovery_point
             for segment, _ in segments.from_offset(start):
                 if segment is not segments.active:

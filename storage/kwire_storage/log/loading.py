@@ -44,7 +44,7 @@ class LogParts:
     make_folder: MakeFolder | None
     """Set while a full disk has no room for the folder of a new partition."""
     has_file: bool
-    """False if the folder has no segment."""
+    """False if the only segment has no file yet."""
 
 
 @attrs.define(eq=False)

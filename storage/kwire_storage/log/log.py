@@ -155,7 +155,8 @@ class Log:
             # The records at the log start are lost, and no record below it may become visible again.
             reserve.spend(lambda: log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms))
         elif log.log_start_offset and log.has_folder and not parts.has_file:
-            # The records were deleted, and the power failed before the name of the next segment was on the medium.
+            # A power cut has left no segment. The name of a new one keeps the log start, since the next checkpoint
+            # leaves out what a name has.
             reserve.spend(lambda: log.create_file(now_ms))
         log.cleaned_offset = min(cleaned_offset, log.log_end_offset)
         log.producer_state.drop_stray_snapshots()
