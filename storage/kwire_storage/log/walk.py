@@ -1,9 +1,10 @@
 """Finds every good batch of a `.log` file, and the bad ranges between them.
 
 A good batch is complete, has the right CRC-32C and an ascending offset, as in recovery. If there is none, the next one
-is searched: after the bad one by its own length, or else at each position that could begin one (magic, length and
-offset fit, and the CRC is right). So one bad sector costs only the batch it is in. The search gives up after checking
-several times as many bytes as the file has; only bytes that were crafted for it reach that limit.
+is searched: after the bad one by its own length, if the offsets there continue its own, or else at each position that
+could begin one (magic, length and offset fit, and the CRC is right). So one bad sector costs only the batch it is in.
+The search gives up after checking several times as many bytes as the file has; only bytes that were crafted for it
+reach that limit.
 
 A batch with a wrong, too large offset looks like one after a hole; only the next batches distinguish them. If the next
 batch is at or below its last offset, but not below the expected offset, the first of the two is wrong. So is a batch
@@ -190,16 +191,17 @@ class _Walker:
             following = position + bad.header.size_in_bytes
             if following == self._end and bad.misplaced:
                 return following
-            if following < self._end and self._is_good(following, due):
+            after = self._good_at(following, due) if following < self._end else None
+            # A wrong length may end at a later batch, and good ones would be in between.
+            if after is not None and (bad.misplaced or after.header.base_offset == bad.header.next_offset):
                 return following
         return self._next_good(position + 1, due)
 
-    def _is_good(self, position: int, due: int) -> bool:
+    def _good_at(self, position: int, due: int) -> Batch | None:
         try:
-            self.batch_at(position, due)
+            return self.batch_at(position, due)
         except _Bad:
-            return False
-        return True
+            return None
 
     def _next_good(self, position: int, due: int) -> int:
         """The position of the next good batch; the file's end if there is none."""
@@ -210,7 +212,7 @@ class _Walker:
             while 0 <= magic_at <= len(piece) - (BATCH_HEADER_SIZE - _MAGIC_POSITION):
                 at = magic_at - _MAGIC_POSITION
                 if self._may_be(piece, at, position, due):
-                    if self._is_good(position + at, due):
+                    if self._good_at(position + at, due) is not None:
                         return position + at
                     checks_left -= int.from_bytes(piece[at + 8 : at + LENGTH_OVERHEAD], "big")
                     if checks_left < 0:

@@ -91,6 +91,21 @@ def test_a_rotten_range_costs_the_batches_in_it_and_no_other(
     assert ends[-1] == len(content)
 
 
+@pytest.mark.parametrize("base", BASES)
+def test_a_wrong_length_that_ends_at_a_later_batch_costs_no_batch_in_between(base: int) -> None:
+    path, places = of(base, ".log"), positions(make_folder(), base)
+    first, later = places[1], [at for at, _ in places[3:]]
+    for end in later:
+        disk = make_folder()
+        content = bytearray(disk.read_bytes(path))
+        content[first[0] + 8 : first[0] + 12] = (end - first[0] - 12).to_bytes(4, "big")
+        disk.write_bytes(path, bytes(content))
+        found = walk(disk.open_read(path), len(content), base)
+        assert [piece.position for piece in found if isinstance(piece, Batch)] == [
+            at for at, _ in places if at != first[0]
+        ]
+
+
 @given(st.binary(max_size=3000))
 @settings(max_examples=examples(70), deadline=None)
 def test_any_bytes_at_all_are_walked_over(content: bytes) -> None:
