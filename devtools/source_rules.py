@@ -110,6 +110,7 @@ ALLOWED = (
     _may("kwire/node/supervisor.py", "surroundings", "starts a process for each node, and stops them on a signal"),
     _may("kwire/node/running.py", "surroundings", "ends on a signal"),
     _may("storage/kwire_storage/disk/lease.py", "threads", "a lock: flushes and cleanings run beside the log's owner"),
+    _may("storage/kwire_storage/disk/faulty_disk.py", "threads", "a lock: flushes and cleanings run in worker threads"),
     _may("storage/kwire_storage/disk/ownership.py", "threads", "notices that two threads use one object"),
     _may("kwire/runtime/workers.py", "threads", "starts every worker thread"),
     _may("kwire/logs/cleaner.py", "clock", "measures how long a cleaning took"),

@@ -13,6 +13,7 @@ ENOSPC, a torn append) are injected by `before_operation`, as on any `MemoryDisk
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 from kwire_storage.disk.medium import (
@@ -88,6 +89,8 @@ class FaultyDisk(MemoryDisk):
         super().__init__(open_files)
         self.medium = medium or Medium()
         self.journal: list[Entry] = []
+        # Logs are flushed and cleaned in worker threads.
+        self._changing = Lock()
         self._numbers: dict[int, int] = {}
         # Their ids must not be used for others.
         self._nodes: list[Inode | Folder] = []
@@ -108,11 +111,13 @@ class FaultyDisk(MemoryDisk):
 
     def crash(self, fate: Fate = NOTHING_UNSYNCED) -> FaultyDisk:
         """Returns the disk that a power cut leaves."""
-        return FaultyDisk(medium=self.medium.after_power_cut(fate))
+        with self._changing:
+            return FaultyDisk(medium=self.medium.after_power_cut(fate))
 
     def kill(self) -> FaultyDisk:
         """Returns the disk that is left when the process dies and the machine continues."""
-        return FaultyDisk(medium=self.medium.copy())
+        with self._changing:
+            return FaultyDisk(medium=self.medium.copy())
 
     def rot(self, path: str, position: int, bits: int = 0xFF) -> None:
         """Flips bits of one byte of a file that is on the medium."""
@@ -126,8 +131,9 @@ class FaultyDisk(MemoryDisk):
         return self._numbers[id(node)]
 
     def note(self, change: Change, what: str) -> None:
-        self.medium.apply(change)
-        self.journal.append(Entry(change, what))
+        with self._changing:
+            self.medium.apply(change)
+            self.journal.append(Entry(change, what))
 
     def _register(self, node: Inode | Folder, number: int) -> None:
         self._numbers[id(node)] = number
@@ -138,9 +144,10 @@ class FaultyDisk(MemoryDisk):
 
     def _link(self, folder: Folder, name: str, node: Inode | Folder, path: str) -> None:
         super()._link(folder, name, node, path)
-        number = self._next_number
-        self._next_number += 1
-        self._register(node, number)
+        with self._changing:
+            number = self._next_number
+            self._next_number += 1
+            self._register(node, number)
         is_folder = isinstance(node, Folder)
         what = f"{'mkdir' if is_folder else 'create'} {path}"
         self.note(Link(self.number(folder), name, number, is_folder), what)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
 from kwire_storage.disk.faulty_disk import FaultyDisk
-from kwire_storage.disk.medium import EVERYTHING, Content, Fate, Names, persisted_part
+from kwire_storage.disk.medium import EVERYTHING, Content, Fate, Medium, Names, persisted_part
 
 from testkit.worlds.power_cuts.states import choices
 
@@ -223,3 +226,31 @@ def test_more_states_than_the_bound_are_sampled_and_the_plain_ones_are_among_the
     assert () in some
     assert tuple("abcdefgh") in some
     assert listings(disk, bound=50) == some
+
+
+@pytest.fixture
+def threads_that_switch_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("threads_that_switch_often")
+def test_threads_that_change_one_folder_at_once_lose_no_change() -> None:
+    disk = FaultyDisk()
+
+    def write_and_sync(thread: int) -> None:
+        for number in range(100):
+            disk.write_bytes(f"{thread}-{number}", b"content")
+            disk.sync_dir("")
+            assert f"{thread}-{number}" in disk.kill().crash().listdir("")
+
+    with ThreadPoolExecutor(3) as pool:
+        for written in [pool.submit(write_and_sync, thread) for thread in range(3)]:
+            written.result()
+    assert len(disk.crash().listdir("")) == 300
+    medium = Medium()
+    for entry in disk.journal:
+        medium.apply(entry.change)
+    assert medium.durable_contents() == disk.medium.durable_contents()
