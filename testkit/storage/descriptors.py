@@ -1,4 +1,4 @@
-"""The descriptors of this process: how many a folder has, and a limit that leaves only a few."""
+"""The descriptors of this process: those of a folder, and a limit that leaves only a few."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-def descriptors_of(folder: Path) -> int:
-    """The number of files below the folder that this process has open."""
-    found = 0
+def open_below(folder: Path) -> list[Path]:
+    """Returns the files below the folder that this process has open."""
+    found = []
     for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # the one that lists them
-            found += str(descriptor.readlink()).startswith(str(folder))
+        # The one that lists them is gone already, and so may be those of other threads.
+        with suppress(FileNotFoundError):
+            path = descriptor.readlink()
+            if path.is_relative_to(folder):
+                found.append(path)
     return found
+
+
+def descriptors_of(folder: Path) -> int:
+    """Returns how many files below the folder this process has open."""
+    return len(open_below(folder))
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import os
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from kwire_storage.log.log import Log
 from kwire.runtime import workers
 from kwire.runtime.workers import DUTIES, Worker
 from testkit.basics import ownership_guard
+from testkit.storage.descriptors import descriptors_of
 
 
 def open_log(path: str) -> Log:
@@ -59,12 +59,9 @@ def test_a_turn_is_one_threads_at_a_time() -> None:
 def test_what_a_worker_that_failed_had_open_is_closed_without_the_garbage_collector(tmp_path: Path) -> None:
     def work() -> None:
         file = RealDisk(tmp_path).open_append("records")
-        assert open_files() == 1
+        assert descriptors_of(tmp_path) == 1
         file.append(bytes(10))
         raise StorageError(errno.ENOSPC, "the disk is full", "records")
-
-    def open_files() -> int:
-        return sum(os.path.realpath(it).startswith(str(tmp_path)) for it in Path("/proc/self/fd").iterdir())
 
     async def main() -> None:
         with pytest.raises(StorageError):
@@ -73,6 +70,6 @@ def test_what_a_worker_that_failed_had_open_is_closed_without_the_garbage_collec
     gc.disable()
     try:
         trio.run(main)
-        assert open_files() == 0
+        assert descriptors_of(tmp_path) == 0
     finally:
         gc.enable()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -18,6 +17,7 @@ from kwire_storage.errors import CorruptLogError
 from kwire_storage.log.log import Log
 
 from testkit.storage.compacting import COMPACTED, all_records, compact, exchange, pairs, put, steps, table
+from testkit.storage.descriptors import descriptors_of
 from testkit.storage.logs import append, open_log, read_all
 
 
@@ -28,15 +28,6 @@ def log() -> Log:
 
 def roll(log: Log) -> None:
     log.roll(0)
-
-
-def open_files(folder: Path) -> int:
-    """Returns how many files below the folder this process has open."""
-    opened = 0
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # it was the one that lists them
-            opened += descriptor.readlink().is_relative_to(folder)
-    return opened
 
 
 def leftovers(log: Log) -> list[str]:
@@ -264,11 +255,11 @@ def test_a_cleaning_has_few_files_open_however_many_segments_there_are(tmp_path:
     log.close()
     log = open_log(log.disk, log.config)
     assert len(log.segments) > 40
-    before = open_files(tmp_path)
+    before = descriptors_of(tmp_path)
     cleaning = Compaction.begin(log, compaction.measure(log, 200, 0), now_ms=0, map_bytes=10**6)
-    assert max(open_files(tmp_path) - before for _ in cleaning.write()) == 2
+    assert max(descriptors_of(tmp_path) - before for _ in cleaning.write()) == 2
     exchange(log, cleaning)
-    assert open_files(tmp_path) == before
+    assert descriptors_of(tmp_path) == before
     assert len(all_records(log)) == 200
 
 
@@ -280,14 +271,14 @@ def test_a_cleaning_that_is_given_up_keeps_no_file_open(tmp_path: Path) -> None:
     log.flush()
     log.close()
     log = open_log(log.disk, log.config)
-    before = open_files(tmp_path)
+    before = descriptors_of(tmp_path)
     cleaning = Compaction.begin(log, compaction.measure(log, 2, 0), now_ms=0, map_bytes=10**6)
     writing = cleaning.write()
     for _ in range(3):  # two read the keys, the third has begun to write
         next(writing)
-    assert open_files(tmp_path) > before
+    assert descriptors_of(tmp_path) > before
     writing.close()
-    assert open_files(tmp_path) == before
+    assert descriptors_of(tmp_path) == before
 
 
 def test_a_segment_that_could_grow_too_large_gets_its_delete_horizon_later(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import resource
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from kwire_storage.disk.files import RealDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import FolderLockedError
 
+from testkit.storage.descriptors import open_below
 from testkit.storage.disks import both_disks, make_disk
 
 
@@ -195,12 +195,9 @@ def test_a_file_that_the_system_takes_in_part_leaves_the_old_one_and_no_piece(tm
 
 def test_descriptors_are_closed_with_the_last_reference(tmp_path: Path) -> None:
     file = RealDisk(tmp_path).open_append("a")
-    descriptor = file.fileno()
-    assert descriptor is not None
-    os.fstat(descriptor)
+    assert open_below(tmp_path) == [tmp_path / "a"]
     del file
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(descriptor)
+    assert open_below(tmp_path) == []
 
 
 def test_two_threads_that_replace_the_same_file_at_once_leave_one_whole_content(

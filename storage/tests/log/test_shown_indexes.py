@@ -16,6 +16,7 @@ from kwire_storage.log.log import Log, LogConfig
 from kwire_storage.log.segment_files import MOST_HIDDEN_ENTRIES
 from kwire_storage.producers.txn_index import AbortedTxn, decode_aborted, encode_aborted
 
+from testkit.storage.descriptors import open_below
 from testkit.storage.logs import append, end_transaction, open_log
 
 CONFIG = LogConfig(segment_bytes=1 << 20, index_interval_bytes=150)
@@ -92,8 +93,7 @@ def test_no_file_stays_open_for_that(tmp_path: Path) -> None:
     for number in range(50):
         append(log, 1, size=100, timestamp_ms=number, producer_id=1, sequence=number, transactional=True)
     end_transaction(log, 1, commit=False)
-    opened = [str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.exists()]
-    assert [path for path in opened if path.startswith(str(tmp_path))] == [f"{tmp_path}/{log.active.records_path}"]
+    assert open_below(tmp_path) == [tmp_path / log.active.records_path]
     log.close()
 
 
