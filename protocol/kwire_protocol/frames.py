@@ -181,12 +181,24 @@ def _mapped(capacity: int) -> mmap:
 class FrameBuffer:
     """`max_frame_bytes` may change at any time: the limit is lower until a connection has authenticated."""
 
-    __slots__ = ("_expected", "_own", "_pool", "_start", "_stop", "_view", "completed", "max_frame_bytes")
+    __slots__ = (
+        "_expected",
+        "_is_admitted",
+        "_own",
+        "_pool",
+        "_start",
+        "_stop",
+        "_view",
+        "completed",
+        "max_frame_bytes",
+    )
 
     def __init__(self, max_frame_bytes: int, pool: BufferPool) -> None:
         self.max_frame_bytes = max_frame_bytes
         self._pool = pool
         self._own: Buffer | None = None
+        self._is_admitted = False
+        """True if the pool has admitted the frame that is incomplete, and not an earlier one, to its own buffer."""
         self._view = pool.scratch
         self._start = 0
         self._stop = 0
@@ -239,6 +251,7 @@ class FrameBuffer:
         self._start = end
         if self._own is not None:
             self._expected = min(size + 4, LARGEST_EXPECTED_BYTES) if size >= SCRATCH_BYTES else 0
+            self._is_admitted = False
             self.completed += 1
             self._pool.forget(self)
         return self._view[start:end]
@@ -267,8 +280,13 @@ class FrameBuffer:
             return
         if self._own is None:
             self._move(self.pending)
-        elif self._pool.is_full and _rounded(self._wanted(self.pending + ROOM_BYTES)) < len(self._own):
-            self._move(self._wanted(self.pending))
+        elif self._pool.is_full:
+            wanted = self.pending + ROOM_BYTES
+            # Beyond the bound, the next frame does not inherit the memory of the one before.
+            if self._is_admitted or self._pool.used_bytes <= self._pool.max_bytes:
+                wanted = self._wanted(wanted)
+            if _rounded(wanted) < len(self._own):
+                self._move(wanted)
         if self._pool.is_full:
             self._pool.turn_ended(self)
 
@@ -288,6 +306,7 @@ class FrameBuffer:
         wanted = self._wanted(pending + ROOM_BYTES if self._own is None else max(2 * pending, pending + ROOM_BYTES))
         if not self._pool.admits(self, _rounded(wanted) - self.capacity):
             raise MemoryIsFull
+        self._is_admitted = True
         self._move(wanted)
 
     def _wanted(self, capacity: int) -> int:
