@@ -172,6 +172,7 @@ public final class ConsumerGroupScenarios extends Scenarios {
                 Consumer<byte[], byte[]> other = member()) {
             lazy.subscribe(List.of(name), new Listener(lost));
             eventually(() -> polled(lazy) && lazy.assignment().size() == 2);
+            take(lazy, 1);  // so that it has a position to commit
             eventually(() -> group(admin).members().isEmpty());
             subscribed(other, 2);
             fails(CommitFailedException.class, lazy::commitSync);
