@@ -65,9 +65,7 @@ def peers_of(pool: BufferPool, sizes: list[list[int]]) -> list[Peer]:
 
 def check(pool: BufferPool, peers: list[Peer]) -> None:
     assert pool.used_bytes == sum(it.frames.capacity for it in peers)
-    # Beyond the bound: the buffer of the one that may exceed it, and of the one that took the last bytes. With the size
-    # in front of it, the largest frame needs a buffer of twice its size.
-    assert pool.used_bytes <= BOUND + 2 * (2 * LARGEST) + len(peers) * 2 * ROOM_BYTES
+    assert pool.used_bytes <= BOUND + 2 * (LARGEST + SCRATCH_BYTES) + len(peers) * 2 * ROOM_BYTES
     if any(it.is_starved for it in peers):
         others = [it for it in peers if not it.is_starved and it.frames.capacity]
         assert others or peers[0].calls, "all wait, and nobody is called"
