@@ -198,7 +198,7 @@ class FrameBuffer:
         self._pool = pool
         self._own: Buffer | None = None
         self._is_admitted = False
-        """True if the pool has admitted the frame that is incomplete, and not an earlier one, to its own buffer."""
+        """True if the pool has admitted the buffer for the incomplete frame; that of an earlier frame is not."""
         self._view = pool.scratch
         self._start = 0
         self._stop = 0

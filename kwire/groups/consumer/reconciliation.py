@@ -25,7 +25,7 @@ from kwire.groups.consumer.member import NOTHING, CurrentAssignment, MemberState
 
 @attrs.frozen
 class Reconciliation:
-    """The surroundings of a step.
+    """The inputs of a step of the reconciliation.
 
     `owned` are the partitions that the member reports, None if it does not. `is_free` returns True if no other member
     has a partition, `subscribes` if the member subscribes to a topic: its target may still have others.

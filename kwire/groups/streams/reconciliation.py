@@ -26,7 +26,7 @@ from kwire.groups.streams.tasks import NO_TASKS, TaskIds, Tasks
 
 @attrs.frozen
 class Reconciliation:
-    """The surroundings of a step.
+    """The inputs of a step of the reconciliation.
 
     `owned` are the tasks that the member reports, None if it does not. `is_active` returns True if a member has the
     task as active, `is_in_process` if a member of this one's process has it in any role. Both include this one.

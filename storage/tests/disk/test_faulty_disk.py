@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
@@ -12,6 +10,7 @@ import pytest
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.medium import EVERYTHING, Content, Fate, Medium, Names, persisted_part
 
+from testkit.basics.threads import switching_often
 from testkit.worlds.power_cuts.states import choices
 
 
@@ -228,15 +227,7 @@ def test_more_states_than_the_bound_are_sampled_and_the_plain_ones_are_among_the
     assert listings(disk, bound=50) == some
 
 
-@pytest.fixture
-def threads_that_switch_often() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
-@pytest.mark.usefixtures("threads_that_switch_often")
+@switching_often()
 def test_threads_that_change_one_folder_at_once_lose_no_change() -> None:
     disk = FaultyDisk()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -34,6 +33,7 @@ from kwire.pipeline.mirror.topics import TargetTopics
 from kwire.pipeline.mirror.upkeep import Duties, Upkeep, UpkeepThread
 from kwire.pipeline.mirror.writing import AnotherMirror
 from kwire.testing import Broker
+from testkit.basics.threads import switching_often
 from testkit.clients.committed_records import records_of, rows, without_offsets
 
 _SETTINGS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
@@ -384,15 +384,8 @@ def test_what_the_driver_finds_itself_is_newer_than_what_the_upkeep_found_before
     assert newest()[0] == DEFAULT_BATCH_BYTES
 
 
-@pytest.fixture
-def hasty_threads() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(before)
-
-
-def test_batches_and_upkeep_side_by_side_at_their_fastest(mirror: Mirror, hasty_threads: None) -> None:
+@switching_often()
+def test_batches_and_upkeep_side_by_side_at_their_fastest(mirror: Mirror) -> None:
     rounds, group = 12, f"{mirror.topic}-group"
     mirror.driver.begin()
     upkeep = mirror.upkeep
