@@ -307,11 +307,28 @@ class MetadataService:
         except OSError as error:
             log.error("the partitions of this node cannot follow a change of the metadata: %s", error)
 
+    async def _lacked_records(self) -> bool:
+        """Returns True if the image lacked records that another writer had appended. It has them afterwards."""
+        read_to = self._read_to
+        await self._follow_others()
+        return self._read_to != read_to
+
     async def _carry_out(self, decision: Decision[T]) -> T:
-        """Appends the records, and decides again if another writer has appended first; the only place for both."""
+        """Appends the records, and decides again if another writer has appended first; the only place for both.
+
+        That holds for refusals, and for decisions that change nothing, too: another node may have created the topic
+        that this one does not find. In Kafka, only the controller decides, which has all records.
+        """
         while True:
-            records, answer = decision.on(self.state)
+            try:
+                records, answer = decision.on(self.state)
+            except KafkaError:
+                if await self._lacked_records():
+                    continue
+                raise
             if not records:
+                if await self._lacked_records():
+                    continue
                 return answer
             self._check_room(records)
             # In the same append, so that no crash leaves a partition without a log dir. A broker that is separate from

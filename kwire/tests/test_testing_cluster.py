@@ -277,7 +277,9 @@ def is_in_sync(cluster: Cluster, topic: str, partition: int) -> bool:
 def elect_preferred_leaders(cluster: Cluster, topic: str, partitions: Sequence[int]) -> None:
     """Returns when each broker leads a partition again."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, it) for it in partitions]).result(30)
+    wanted = [TopicPartition(topic, it) for it in partitions]
+    errors = admin.elect_leaders(ElectionType.PREFERRED, wanted).result(30).values()
+    assert [it for it in errors if it is not None and it.code() != ErrorCode.ELECTION_NOT_NEEDED] == []
     eventually(lambda: {cluster.leader_of(topic, it) for it in partitions} == cluster.nodes.keys(), "each broker leads")
 
 

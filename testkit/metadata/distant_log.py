@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
@@ -29,6 +30,8 @@ class DistantLog:
     is_slow: bool = False
     others: Callable[[], None] = lambda: None
     refuses: OSError | None = None
+    """The error of each append."""
+    is_unreadable: bool = False
     snapshot: Snapshot | None = None
     appends: int = 0
     """The number of delivered requests, including those without effect."""
@@ -53,6 +56,8 @@ class DistantLog:
 
     async def read(self, offset: int) -> ReadRecords:
         await self._arrival()
+        if self.is_unreadable:
+            raise OSError(errno.EIO, "the connection is lost")
         end = next((it for it in self._ends if it > offset), offset)
         found = [(it, self.values[it]) for it in range(offset, end)]
         return ReadRecords(found, end, sum(len(value) for _, value in found))
@@ -68,13 +73,20 @@ class DistantLog:
         self._watchers.append(watcher)
 
     def append_as_other(self, *values: bytes) -> None:
-        self.values += values
-        self._ends.append(self.end_offset)
+        self._append(values)
         for watcher in self._watchers:
             watcher()
 
     def record_as_other(self, *records: MetadataRecord) -> None:
         self.append_as_other(*map(encode_record, records))
+
+    def record_without_news(self, *records: MetadataRecord) -> None:
+        """Appends as another writer, whose news has not arrived yet."""
+        self._append([encode_record(it) for it in records])
+
+    def _append(self, values: Sequence[bytes]) -> None:
+        self.values += values
+        self._ends.append(self.end_offset)
 
     async def _arrival(self) -> None:
         if self.is_slow:

@@ -15,6 +15,7 @@ from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, C
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 
+from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.metadata.controller.topics.partition_creation import create_partitions
 from kwire.metadata.controller.topics.topic_creation import create_topics
 from kwire.metadata.controller.topics.topic_deletion import delete_topics
@@ -94,6 +95,33 @@ def test_whoever_was_slower_and_finds_it_still_possible_comes_next() -> None:
     assert created.error_code == E.NONE
     assert log.appends == 4
     assert service.image.configs[ConfigResourceType.TOPIC, "x"].keys() == {"1", "2", "3"}
+
+
+def test_nothing_is_refused_because_the_news_of_another_node_has_not_arrived() -> None:
+    service, log = distant_service()
+    log.record_without_news(*theirs("t"))
+    (deleted,) = answered(service.change(delete_topics, DeleteTopicsRequest(topic_names=["t"]), version=5)).responses
+    assert deleted.error_code == E.NONE
+    log.record_without_news(*theirs("u"))
+    log.record_without_news(*theirs("v"))
+    assert answered(service.change(existing, "v")) == THEIRS
+
+
+def test_a_refusal_is_answered_even_if_the_log_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
+    service, log = distant_service()
+    log.is_unreadable = True
+    with pytest.raises(KafkaError) as refused:
+        answered(service.change(existing, "t"))
+    assert refused.value.code == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert "the connection is lost" in caplog.text
+
+
+def existing(state: ClusterState, name: str) -> tuple[Records, bytes]:
+    """Returns the id of a topic, and no records. Raises KafkaError if it does not exist."""
+    found = state.image.topics.get(name)
+    if found is None:
+        raise KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION)
+    return [], found.topic_id
 
 
 def test_what_others_append_is_followed_without_a_request() -> None:
