@@ -234,6 +234,8 @@ class StreamsLives(RuleBasedStateMachine):
         before = self._active_tasks_of(client.member_id)
         error = client.heartbeat(**how)
         group = self.group
+        if group is not None:
+            self._note_held(group)
         if group is None or group.refined is None or not group.refined.settings.num_warmup_replicas or self.have_moved:
             return error
         for task in before - self._active_tasks_of(client.member_id):
@@ -654,7 +656,11 @@ class StreamsLives(RuleBasedStateMachine):
         assert group.current.keys() <= group.members.keys()
         assert group.targets.keys() <= group.members.keys()
         self.epochs = (group.epoch, group.assignment_epoch, members)
-        self.held = {member_id: held for member_id, held in self.held.items() if member_id in members}
+        self._note_held(group)
+
+    def _note_held(self, group: StreamsGroup) -> None:
+        """Notes the tasks of all members in their epochs. A rule with several heartbeats gives tasks in between."""
+        self.held = {member_id: held for member_id, held in self.held.items() if member_id in group.current}
         for member_id, current in group.current.items():
             held = self.held.setdefault(member_id, {})
             active = active_of(current)
