@@ -95,6 +95,8 @@ class ServerConfig:
     """kwire.authentication.timeout.ms."""
     kwire_cluster_dir: str | None
     """kwire.cluster.dir."""
+    kwire_fast_paths_enable: bool
+    """kwire.fast.paths.enable."""
     kwire_log_max_open_files: int
     """kwire.log.max.open.files; 0: see `kwire.runtime.descriptors`."""
     kwire_log_reserve_bytes: int

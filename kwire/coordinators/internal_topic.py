@@ -151,6 +151,11 @@ class InternalTopic:
         if error is not None:
             raise error
 
+    def is_committed(self, index: int) -> bool:
+        """True if all records of partition `index` are committed. Raises KafkaError as `PartitionTable.find`."""
+        partition = self.partitions.find(self.name, index)
+        return partition.high_watermark >= partition.log.log_end_offset
+
     def when_committed(self, index: int) -> Acknowledgement | None:
         """Returns a future for None or the error that `committed` would raise; None if there is nothing to wait for."""
         partition = self.partitions.find(self.name, index)

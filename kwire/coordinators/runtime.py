@@ -232,6 +232,12 @@ class CoordinatorRuntime(Generic[S]):
                 self._expire_due(index, self.now())
                 self._time.wake()
 
+    def deadline_moved(self, shard: S) -> None:
+        """Wakes the task that waits for deadlines if the shard has one that is earlier than the awaited one."""
+        deadline_ms = shard.next_deadline_ms()
+        if deadline_ms is not None and deadline_ms < self._time.awaited_ms:
+            self._time.wake()
+
     def answer(
         self, index: int, effects: Iterable[Effect], future: Future[Response]
     ) -> Response | Coroutine[Future[Any], None, Response]:

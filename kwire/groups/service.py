@@ -152,6 +152,22 @@ class GroupService(CoordinatorService[GroupShard]):
         effects = shard.consumer_heartbeat(request, member, future, member_id=member_id, now=now)
         return self.runtime.answer(index, effects, future)
 
+    def confirm_consumer(
+        self, group_id: str, member_id: str, member_epoch: int, client_id: str, client_host: str
+    ) -> int | None:
+        """Restarts the session of a member whose heartbeat has only its id and its epoch, if that changes nothing.
+
+        Returns the heartbeat interval in ms. None if `consumer_heartbeat` must answer, which waits until the state that
+        the reply depends on is committed.
+        """
+        index, shard, now = self._find_named(group_id)
+        if not self.runtime.topic.is_committed(index):
+            return None
+        interval_ms = shard.confirm_consumer(group_id, member_id, member_epoch, client_id, client_host, now=now)
+        if interval_ms is not None:
+            self.runtime.deadline_moved(shard)
+        return interval_ms
+
     def share_heartbeat(
         self, request: ShareGroupHeartbeatRequest, member: MemberContext
     ) -> ShareGroupHeartbeatResponse | Coroutine[Future[Any], None, ShareGroupHeartbeatResponse]:

@@ -173,6 +173,12 @@ class GroupShard:
         self._consumer.heartbeats.heartbeat(step, request, context, token, member_id=member_id)
         return step.effects
 
+    def confirm_consumer(
+        self, group_id: str, member_id: str, member_epoch: int, client_id: str, client_host: str, *, now: Now
+    ) -> int | None:
+        """See `kwire.groups.consumer.heartbeats.Heartbeats.confirm`."""
+        return self._consumer.heartbeats.confirm(group_id, member_id, member_epoch, client_id, client_host, now=now)
+
     # Share groups
 
     def share_heartbeat(

@@ -19,18 +19,16 @@ from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.wire import Reader
 
 if TYPE_CHECKING:
-    from kwire.handlers.context import Context
+    from kwire.handlers.context import Answer, Handler
+    from kwire.handlers.shapes import Shape
 
 API_VERSIONS = 18
 
 T = TypeVar("T")
 
 Read = Callable[[Reader, int], Any]
-Handler = Callable[[Any, "Context"], Any]
-"""Returns the response to a request, or None if there is none. A handler that has to wait returns a coroutine.
-
-Raises CloseConnection if the request can have no response. The handler of ApiVersions is called with None for a request
-in a version that is not served."""
+FastPath = Callable[["Shape"], "Answer | None"]
+"""Returns the function that answers the requests of a shape; None if the handler answers them all."""
 
 
 class UnsupportedRequest(Exception):
@@ -50,18 +48,25 @@ class Api:
 
     `repeats`: clients send the same request again and again (Produce with other records), so the decoded request is
     cached (`kwire.network.decoding`). Its handler must not change the request.
+
+    `has_fast_path`: the usual request is answered by a module of `kwire.handlers.fast`, if it can be.
     """
 
     key: int
     name: str
     versions: range
     repeats: bool = False
+    has_fast_path: bool = False
     node: object = None
     functions: tuple[Read, Handler] | None = attrs.field(default=None, init=False)
+    fast_path: FastPath | None = attrs.field(default=None, init=False)
 
     def load(self) -> tuple[Read, Handler]:
-        """Imports the messages and the handler; called by the connection before the first request is decoded."""
+        """Imports the messages, the handler and the fast path; called before the first request is decoded."""
         self.functions = MESSAGES[self.key].request_class.read, self.handler(self.node)
+        if self.has_fast_path:
+            module = import_module(f"kwire.handlers.fast.{self.name}")
+            self.fast_path = bound(module.answer_to, self.node, arguments=1)
         return self.functions
 
     def handler(self, node: object) -> Handler:
@@ -69,23 +74,26 @@ class Api:
         return bound(import_module(f"kwire.handlers.{self.name}").handle, node)
 
 
-def bound(handle: Callable[..., T], node: object) -> Callable[[Any, Context], T]:
+def bound(handle: Callable[..., T], node: object, *, arguments: int = 2) -> Callable[..., T]:
     """Binds a handler to the services that it uses.
 
-    Its parameters before the request and the context are services: attributes of the node, by their names.
+    Its parameters before the request and the context, its last arguments, are services: attributes of the node, by
+    their names.
     """
-    services = [*signature(handle).parameters][:-2]
+    services = [*signature(handle).parameters][:-arguments]
     return partial(handle, *[getattr(node, name) for name in services])
 
 
-def _api(key: int, name: str, first: int, last: int, *, repeats: bool = False) -> tuple[int, Api]:
-    return key, Api(key, name, range(first, last + 1), repeats)
+def _api(
+    key: int, name: str, first: int, last: int, *, repeats: bool = False, has_fast_path: bool = False
+) -> tuple[int, Api]:
+    return key, Api(key, name, range(first, last + 1), repeats, has_fast_path)
 
 
 APIS: dict[int, Api] = dict(
     (
-        _api(0, "produce", 3, 13, repeats=True),
-        _api(1, "fetch", 4, 18),
+        _api(0, "produce", 3, 13, repeats=True, has_fast_path=True),
+        _api(1, "fetch", 4, 18, repeats=True, has_fast_path=True),
         _api(2, "list_offsets", 1, 11, repeats=True),  # consumers and Spark send it after every poll
         _api(3, "metadata", 0, 13),
         _api(8, "offset_commit", 2, 10),
@@ -140,7 +148,7 @@ APIS: dict[int, Api] = dict(
         _api(64, "unregister_broker", 0, 0),
         _api(65, "describe_transactions", 0, 0),
         _api(66, "list_transactions", 0, 2),
-        _api(68, "consumer_group_heartbeat", 0, 1, repeats=True),
+        _api(68, "consumer_group_heartbeat", 0, 1, repeats=True, has_fast_path=True),
         _api(69, "consumer_group_describe", 0, 1),
         _api(75, "describe_topic_partitions", 0, 0),
         _api(76, "share_group_heartbeat", 1, 1, repeats=True),
@@ -168,9 +176,12 @@ def served_apis(*, unstable: bool) -> dict[int, Api]:
     return dict(APIS) if unstable else {key: _stable(api) for key, api in APIS.items()}
 
 
-def bound_apis(node: object, *, unstable: bool) -> dict[int, Api]:
-    """Returns the same table with handlers that use this node's services."""
-    return {key: attrs.evolve(api, node=node) for key, api in served_apis(unstable=unstable).items()}
+def bound_apis(node: object, *, unstable: bool, fast_paths: bool = True) -> dict[int, Api]:
+    """Returns the same table with handlers that use this node's services, with or without their fast paths."""
+    return {
+        key: attrs.evolve(api, node=node, has_fast_path=api.has_fast_path and fast_paths)
+        for key, api in served_apis(unstable=unstable).items()
+    }
 
 
 @lru_cache

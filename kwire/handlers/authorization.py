@@ -100,6 +100,24 @@ class Authorization:
         granted = frozenset() if self.audit.has_all else self.authorizer.granted(context.requester, operation)
         return partial(self._find, granted, context, operation)
 
+    def has_granted(self, context: Context, operation: Operation, topic: TopicRef) -> bool:
+        """True if the client is known to be authorized, and the audit log does not have the decision.
+
+        False says nothing: `finder` decides.
+        """
+        if self.authorizer.allows_all:
+            return True
+        return not self.audit.has_all and topic in self.authorizer.granted(context.requester, operation)
+
+    def allows_unaudited(self, context: Context, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """True if the client may perform the operation, and the audit log does not have the decision.
+
+        False says nothing: `check` decides.
+        """
+        if self.authorizer.allows_all:
+            return True
+        return not self.audit.has_all and self.allows(context, operation, resource_type, name)
+
     def _find(
         self, granted: Set[TopicRef], context: Context, operation: Operation, topic: TopicRef, index: int
     ) -> Partition:

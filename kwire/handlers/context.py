@@ -1,8 +1,12 @@
-"""The context of a request: the connection's state for handlers, and the errors by which they close the connection."""
+"""The context of a request: the connection's state for handlers, and the errors by which they close the connection.
+
+Also the types of handlers and fast paths, which get it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import attrs
 from kwire_protocol.wire import ApiMessage
@@ -45,6 +49,19 @@ class Context:
     @property
     def principal(self) -> Principal:
         return self.requester.principal
+
+
+Handler = Callable[[Any, Context], Any]
+"""Returns the response to a request, or None if there is none. A handler that has to wait returns a coroutine.
+
+Raises CloseConnection if the request can have no response. The handler of ApiVersions is called with None for a request
+in a version that is not served."""
+
+Answer = Callable[[memoryview, Context, int], Any]
+"""Answers the requests of one shape, by their frames, the context and the correlation id; see `kwire.handlers.fast`.
+
+Returns the whole frame of the response (empty with acks=0), or the response itself, or a coroutine. None if the handler
+has to answer: then nothing has changed."""
 
 
 class CloseConnection(Exception):

@@ -34,7 +34,7 @@ from kwire_protocol.wire import Uuid
 
 from kwire.handlers._shared.leaders import node_endpoints
 from kwire.handlers.context import CloseConnection
-from kwire.replicas.append import Appends
+from kwire.replicas.append import Appends, Refusals
 from kwire.runtime.futures import Future
 from kwire.security.authorizer import Operation, ResourceType
 
@@ -60,7 +60,7 @@ def handle(
 ) -> ProduceResponse | Coroutine[Future[Any], None, ProduceResponse | None] | None:
     version = context.api_version
     find = authorization.finder(context, Operation.WRITE)
-    appends = Appends(find, transactions.enlist, request, version, clock.now_ms())
+    appends = Appends(version, find, transactions.enlist, request, clock.now_ms())
     if request.transactional_id is not None:
         try:
             authorization.check(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
@@ -79,7 +79,7 @@ def handle(
     if appends.pending:
         return _settled(nodes, clock, response, appends, context)
     if appends.has_refusals or not request.acks:
-        return _answer(nodes, response, appends, context)
+        return completed(nodes, response, appends, request.acks, context)
     return response
 
 
@@ -87,15 +87,21 @@ async def _settled(
     nodes: Nodes, clock: Clock, response: ProduceResponse, appends: Appends, context: Context
 ) -> ProduceResponse | None:
     await appends.settle(clock)
-    return _answer(nodes, response, appends, context)
+    return completed(nodes, response, appends, appends.request.acks, context)
 
 
-def _answer(nodes: Nodes, response: ProduceResponse, appends: Appends, context: Context) -> ProduceResponse | None:
-    if appends.request.acks == 0:
-        if appends.has_refusals:
+def completed(
+    nodes: Nodes, response: ProduceResponse, refusals: Refusals, acks: int, context: Context
+) -> ProduceResponse | None:
+    """Returns the response to send to the client; None with acks=0.
+
+    Raises CloseConnection for refusals with acks=0.
+    """
+    if acks == 0:
+        if refusals.has_refusals:
             raise _unacknowledged(response)
         return None
-    if appends.leader_moved:
+    if refusals.leader_moved:
         response.node_endpoints = node_endpoints(nodes, context, NodeEndpoint)
     return response
 

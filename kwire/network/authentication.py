@@ -23,9 +23,9 @@ from typing import Any, Final
 from kwire_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire_protocol.wire import ProtocolError
 
-from kwire.handlers.apis import API_VERSIONS, Api, Handler
-from kwire.handlers.context import Context
-from kwire.network.decoding import RequestDecoder, Shapes
+from kwire.handlers.apis import API_VERSIONS, Api
+from kwire.handlers.context import Context, Handler
+from kwire.network.decoding import Decode, RequestDecoder, Shapes
 from kwire.security.sasl.exchange import TOKEN_VERSION, SaslSession
 
 SASL_HANDSHAKE: Final = 17
@@ -91,15 +91,15 @@ class Lasting:
     def __init__(
         self,
         decoder: RequestDecoder,
-        decode_known: Callable[[memoryview], tuple[Handler, Any, int]],
+        decode_known: Decode,
         has_ended: Callable[[], bool],
     ) -> None:
         self._decoder = decoder
         self._decode_known = decode_known
         self._has_ended = has_ended
 
-    def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
-        """Decodes as `RequestDecoder.decode`. Raises ProtocolError for other requests after the expiry."""
+    def decode(self, frame: memoryview) -> tuple[Handler | None, Any, int]:
+        """Decodes as `decode_known`. Raises ProtocolError for other requests after the expiry."""
         if not self._has_ended():
             return self._decode_known(frame)
         key = int.from_bytes(frame[:2], "big", signed=True)

@@ -4,6 +4,7 @@ The processor calls this state machine when the socket is ready. Requests are an
 together are handled together, and their replies leave in one send:
 
     Transport -> FrameBuffer -> RequestDecoder -> handler -> write -> Outbox -> Transport
+                                      `-> fast path ------------------^
 
 The states of a connection (`states.py`) define how it can be blocked, and what it does then. A handler that must wait
 is a coroutine, which the connection drives from one `kwire.runtime.futures.Future` to the next.
@@ -33,7 +34,7 @@ from kwire_storage.errors import is_passing
 from kwire.handlers.apis import Api, UnsupportedRequest, served_versions
 from kwire.handlers.context import CloseAfterResponse, CloseConnection, Context
 from kwire.network.authentication import Lasting, Unauthenticated
-from kwire.network.decoding import RequestDecoder, Shapes
+from kwire.network.decoding import Decode, RequestDecoder, Shapes
 from kwire.network.outbox import Outbox
 from kwire.network.peer_log import PeerLogs
 from kwire.network.states import (
@@ -146,6 +147,7 @@ class Connection:
             sasl=sasl,
         )
         self._decoder = RequestDecoder(apis, self._context, shapes)
+        self._decode: Decode
         self._throttling: Throttling | None = None
         self._login = AUTHENTICATED if sasl is None else UNAUTHENTICATED
         self._expires_at = math.inf
@@ -375,7 +377,7 @@ class Connection:
             assert self._context.sasl is not None
             self._decode = Unauthenticated(self._apis, self._context, self._context.sasl).decode
             return
-        decode = self._decoder.decode if self._throttling is None else self._throttling.decode
+        decode: Decode = self._decoder.answer if self._throttling is None else self._throttling.decode
         if self._login is EXPIRING:
             decode = Lasting(self._decoder, decode, lambda: self._processor.now >= self._expires_at).decode
         self._decode = decode
@@ -438,9 +440,12 @@ class Connection:
             if count == 0:
                 raise PeerLost
             self.last_active = self._processor.now
-            frames.received(count)
             received += count
-            if not self._answer_all():
+            frame = frames.whole_frame(count)
+            if frame is None:
+                frames.received(count)
+                frame = frames.next_frame()
+            if not self._answer_all(frame):
                 return
             # If the client waits for its answer, the socket is empty. After half a frame the rest is probably there.
             if not self._flush() or not frames.pending or received > MAX_BYTES_PER_TURN:
@@ -464,7 +469,7 @@ class Connection:
         """Answers the frames that had to wait. Input that arrived in the meantime is received in the next turn."""
         frames = self._frames
         if frames.pending:
-            if not self._answer_all():
+            if not self._answer_all(frames.next_frame()):
                 return
             frames.release()
         self._flush()
@@ -481,14 +486,20 @@ class Connection:
         if self._state is RECEIVING:
             self._guarded(self._serve)
 
-    def _answer_all(self) -> bool:
-        """Answers every whole frame in the buffer. Returns False if it must stop earlier and continue later."""
+    def _answer_all(self, frame: memoryview | None) -> bool:
+        """Answers a frame that was taken from the buffer, if there is one, and all whole frames that are left.
+
+        Returns False if it must stop earlier and continue later.
+        """
         frames, context, decode = self._frames, self._context, self._decode
         count = 0
-        while (frame := frames.next_frame()) is not None:
+        while frame is not None:
             handle, request, correlation_id = decode(frame)
-            response = handle(request, context)
-            if type(response) is CoroutineType:
+            response = request if handle is None else handle(request, context)
+            kind = type(response)
+            if kind is bytes:
+                self._outbox.writer.buf += response
+            elif kind is CoroutineType:
                 self._handling, self._handled_id = response, correlation_id
                 if not self._drive():
                     return False
@@ -506,6 +517,7 @@ class Connection:
                 frames.release()
                 self._flush()
                 return False
+            frame = frames.next_frame()
         return True
 
     def _drive(self) -> bool:

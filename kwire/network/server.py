@@ -137,7 +137,9 @@ class Server:
 
     def __attrs_post_init__(self) -> None:
         config = self.node.config
-        self._apis = bound_apis(self.node, unstable=config.unstable_api_versions_enable)
+        self._apis = bound_apis(
+            self.node, unstable=config.unstable_api_versions_enable, fast_paths=config.kwire_fast_paths_enable
+        )
         self._pool = BufferPool(max_bytes=config.queued_max_request_bytes)
         self._connection_quotas = ConnectionQuotas(
             Window.of(config.quota_window_num, config.quota_window_size_seconds),

@@ -28,8 +28,7 @@ import attrs
 from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.wire import ApiMessage, Reader, Writer
 
-from kwire.handlers.apis import Handler
-from kwire.handlers.context import Context
+from kwire.handlers.context import Context, Handler
 from kwire.metadata.answers import EncodedResponse
 from kwire.quotas.client_quotas import Client
 from kwire.runtime.futures import Future, Pause

@@ -52,18 +52,50 @@ _REFUSALS_OF_THE_LOG = frozenset(
 
 
 @attrs.define(eq=False)
-class Appends:
-    """The appends of one Produce request, of `version`."""
+class Refusals:
+    """The refused appends of one Produce request, of `version`."""
+
+    version: int
+    has_refusals: bool = attrs.field(default=False, init=False)
+    leader_moved: bool = attrs.field(default=False, init=False)
+
+    def refuse(
+        self,
+        answer: PartitionProduceResponse,
+        records: Buffer | None,
+        error: KafkaError,
+        partition: Partition | None,
+    ) -> None:
+        """Puts the error into an answer. `records` are the request's records for the partition."""
+        self.has_refusals = True
+        answer.error_code, answer.error_message = error.code, error.message
+        answer.base_offset = -1
+        if isinstance(error, InvalidRecords):
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(record.batch_index, record.message) for record in error.record_errors
+            ]
+        elif isinstance(error, NotLeaderError) and self.version >= FIRST_VERSION_WITH_CURRENT_LEADER:
+            self.leader_moved = True
+            answer.current_leader = LeaderIdAndEpoch(error.leader_id, error.leader_epoch)
+        if (
+            partition is not None
+            and error.code in _REFUSALS_OF_THE_LOG
+            and not isinstance(error, Unverified)
+            and _is_one_batch(records)
+        ):
+            answer.log_start_offset = partition.log_start_offset
+
+
+@attrs.define(eq=False)
+class Appends(Refusals):
+    """The appends of one Produce request."""
 
     find: Callable[[TopicRef, int], Partition]
     enlist: Enlist
     request: ProduceRequest
-    version: int
     now_ms: int
-    refusal: KafkaError | None = None
+    refusal: KafkaError | None = attrs.field(default=None, init=False)
     """Set if all of them are refused."""
-    has_refusals: bool = False
-    leader_moved: bool = False
     pending: list[tuple[PartitionProduceResponse, Acknowledgement | Enlistment]] = attrs.field(factory=list)
 
     def append(self, topic: TopicRef, data: PartitionProduceData) -> PartitionProduceResponse:
@@ -96,7 +128,7 @@ class Appends:
             result = partition.append(batch, header, acks=acks, now_ms=self.now_ms)
         except KafkaError as error:
             answer = PartitionProduceResponse(data.index)
-            self._refuse(answer, data.records, error, partition)
+            self.refuse(answer, data.records, error, partition)
             return answer
         answer = PartitionProduceResponse(
             data.index, 0, result.base_offset, result.log_append_time_ms, partition.log.log_start_offset
@@ -120,7 +152,7 @@ class Appends:
                 await waited.verified(clock)
                 result = partition.append(waited.batch, waited.header, acks=self.request.acks, now_ms=clock.now_ms())
             except KafkaError as error:
-                self._refuse(answer, waited.batch, error, partition)
+                self.refuse(answer, waited.batch, error, partition)
                 continue
             answer.base_offset, answer.log_append_time_ms = result.base_offset, result.log_append_time_ms
             answer.log_start_offset = partition.log_start_offset
@@ -136,33 +168,7 @@ class Appends:
             failure = await acknowledgement
             if failure is not None:
                 answer.log_append_time_ms = answer.log_start_offset = -1
-                self._refuse(answer, None, failure, None)
-
-    def _refuse(
-        self,
-        answer: PartitionProduceResponse,
-        records: Buffer | None,
-        error: KafkaError,
-        partition: Partition | None,
-    ) -> None:
-        """Puts the error into an answer. `records` are the request's records for the partition."""
-        self.has_refusals = True
-        answer.error_code, answer.error_message = error.code, error.message
-        answer.base_offset = -1
-        if isinstance(error, InvalidRecords):
-            answer.record_errors = [
-                BatchIndexAndErrorMessage(record.batch_index, record.message) for record in error.record_errors
-            ]
-        elif isinstance(error, NotLeaderError) and self.version >= FIRST_VERSION_WITH_CURRENT_LEADER:
-            self.leader_moved = True
-            answer.current_leader = LeaderIdAndEpoch(error.leader_id, error.leader_epoch)
-        if (
-            partition is not None
-            and error.code in _REFUSALS_OF_THE_LOG
-            and not isinstance(error, Unverified)
-            and _is_one_batch(records)
-        ):
-            answer.log_start_offset = partition.log_start_offset
+                self.refuse(answer, None, failure, None)
 
 
 def _is_one_batch(records: Buffer | None) -> bool:

@@ -1,8 +1,8 @@
 """Splits a stream of bytes into frames: an int32 size, then as many bytes.
 
 Made for `recv_into`: the connection receives into `writable()`, reports the number of bytes with `received(n)`, and
-takes frames with `next_frame()` until there is none. A frame is a slice of the buffer: it is writable, not copied, and
-valid until the next `writable()` or `release()`.
+takes frames with `next_frame()` until there is none. If the bytes are exactly one frame, `whole_frame(n)` is cheaper. A
+frame is a slice of the buffer: it is writable, not copied, and valid until the next `writable()` or `release()`.
 
     +----------- capacity -------------+
     | taken | frame | half a frame | room |
@@ -233,6 +233,17 @@ class FrameBuffer:
         elif len(self._view) - self._stop < ROOM_BYTES or self._own is None:
             self._make_room()
         return self._view[self._stop :]
+
+    def whole_frame(self, count: int) -> memoryview | None:
+        """Returns the frame that so many bytes in `writable()` are, if they are exactly one, as most requests are.
+
+        If not, returns None: call `received`, and `next_frame` has the frames.
+        """
+        if count > 4 and self._own is None and not self._stop:
+            size = _SIZE.unpack_from(self._view)[0]
+            if size == count - 4 and size <= self.max_frame_bytes:
+                return self._view[4:count]
+        return None
 
     def received(self, count: int) -> None:
         self._stop += count

@@ -54,6 +54,9 @@ _ATTRIBUTES_BEFORE_ZSTD = frozenset(flag | codec for flag in (0, TRANSACTIONAL_F
 _ORDINARY_ATTRIBUTES = _ATTRIBUTES_BEFORE_ZSTD | {ZSTD, ZSTD | TRANSACTIONAL_FLAG}
 """The attributes of ordinary batches: a known codec, transactional or not, no control batch, create time."""
 
+PLAIN_ATTRIBUTES = frozenset(range(ZSTD + 1))
+"""The attributes of plain batches: a known codec, neither transactional nor a control batch, create time."""
+
 MAX_RECORD_ERRORS = 1000
 """The maximum number of errors per batch: a batch may have millions of bad records, and each takes memory."""
 
@@ -87,6 +90,18 @@ def read_produced_batch(
     if header[5] in ordinary and _is_ordinary(records, header, max_message_bytes):
         return header
     return _validate_in_order(records, header, max_message_bytes, zstd_allowed, timestamp_type)
+
+
+def read_plain_batch(records: memoryview) -> BatchHeader | None:
+    """Returns the header of a plain batch that `read_produced_batch` accepts unchanged, and that is all of `records`.
+
+    None is no verdict: other batches may be valid, too. A topic may still refuse the size (max.message.bytes).
+    """
+    try:
+        header = read_header(records)
+    except InvalidBatch:
+        return None
+    return header if header[5] in PLAIN_ATTRIBUTES and _is_ordinary(records, header, None) else None
 
 
 def _is_ordinary(records: memoryview, header: BatchHeader, max_message_bytes: int | None) -> bool:

@@ -54,7 +54,13 @@ from kwire_protocol.record_codec import (
 from kwire_protocol.record_scan import RecordScan, read_timestamps, scan_records
 from kwire_protocol.record_search import first_record_at_or_after, max_timestamp_record
 from kwire_protocol.record_subset import build_subset
-from kwire_protocol.record_validation import RecordError, check_client_batch, read_produced_batch, validate_records
+from kwire_protocol.record_validation import (
+    RecordError,
+    check_client_batch,
+    read_plain_batch,
+    read_produced_batch,
+    validate_records,
+)
 
 __all__ = [
     "BATCH_HEADER_SIZE",
@@ -93,6 +99,7 @@ __all__ = [
     "read_control_type",
     "read_coordinator_epoch",
     "read_header",
+    "read_plain_batch",
     "read_produced_batch",
     "read_timestamps",
     "scan_records",

@@ -37,7 +37,10 @@ def receive(buffer: FrameBuffer, data: bytes) -> list[bytes]:
         count = min(len(room), len(data))
         room[:count] = data[:count]
         data = data[count:]
-        buffer.received(count)
+        if (whole := buffer.whole_frame(count)) is not None:
+            frames.append(bytes(whole))
+        else:
+            buffer.received(count)
         while (found := buffer.next_frame()) is not None:
             frames.append(bytes(found))
         buffer.release()
@@ -60,6 +63,19 @@ def test_frames_do_not_depend_on_how_the_bytes_arrive(sizes: list[int], steps: l
         at, step = at + size, step + 1
     assert frames == contents
     assert buffer.pending == 0
+
+
+def test_bytes_that_are_no_whole_frame_are_left_to_the_buffer() -> None:
+    buffer = FrameBuffer(100, BufferPool())
+    for data in (frame(b"one") + frame(b"two"), frame(b"one")[:-1], b"\0\0\0", b"\xff\xff\xff\xff", frame(bytes(101))):
+        buffer.writable()[: len(data)] = data
+        assert buffer.whole_frame(len(data)) is None
+    assert buffer.pending == 0
+    buffer.writable()[:2] = b"\0\0"
+    buffer.received(2)
+    # The beginning of another frame is in the buffer.
+    buffer.writable()[:7] = frame(b"one")
+    assert buffer.whole_frame(7) is None
 
 
 def test_a_claimed_size_allocates_nothing() -> None:

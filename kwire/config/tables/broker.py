@@ -15,7 +15,7 @@ from kwire.config.tables.access import ACCESS_CONFIGS
 from kwire.config.tables.coordinators import COORDINATOR_CONFIGS
 from kwire.config.tables.log_defaults import LOG_DEFAULT_CONFIGS
 from kwire.config.tables.quotas import QUOTA_CONFIGS
-from kwire.config.tables.rows import INT, LONG, PASSWORD, STRING, row
+from kwire.config.tables.rows import BOOLEAN, INT, LONG, PASSWORD, STRING, row
 from kwire.config.tables.sasl import SASL_CONFIGS
 from kwire.config.tables.server import SERVER_CONFIGS
 from kwire.config.tables.tls import TLS_CONFIGS
@@ -66,6 +66,14 @@ KWIRE_CONFIGS: Final = table(
         None,
         NonEmptyText(),
         "The cluster id, fixed at the first start. Random if not set.",
+    ),
+    row(
+        "kwire.fast.paths.enable",
+        BOOLEAN,
+        True,
+        None,
+        "Whether the requests that clients send most are answered by shorter code. The responses are the same without "
+        "it, and cost more CPU time.",
     ),
     row(
         "kwire.log.max.open.files",

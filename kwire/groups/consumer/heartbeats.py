@@ -21,7 +21,7 @@ from kwire_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponseTopicPartitions,
 )
 
-from kwire.coordinators.effects import Step, Token
+from kwire.coordinators.effects import Now, Step, Token
 from kwire.groups.config import ConsumerGroupSettings, GroupConfig
 from kwire.groups.consumer.assigning import Assigning
 from kwire.groups.consumer.changes import CurrentChange, MemberChange, TargetChange
@@ -81,6 +81,34 @@ class Heartbeats:
             step.reply(token, _refusal(refused.code, refused.message))
             return
         draft.answer(step, token, response, _refusal)
+
+    def confirm(
+        self, group_id: str, member_id: str, member_epoch: int, client_id: str, client_host: str, *, now: Now
+    ) -> int | None:
+        """Restarts the session of a member whose heartbeat has only its id and its epoch, if that changes nothing.
+
+        Returns the heartbeat interval in ms. None, after which nothing has changed, if `heartbeat` must answer.
+        """
+        group = self.groups.find(group_id)
+        if group is None or group.topics_version != self.assigning.topics.version:
+            return None
+        member, current = group.members.get(member_id), group.current.get(member_id)
+        if (
+            member is None
+            or current is None
+            or current.epoch != member_epoch
+            or not current.is_reconciled_to(group.assignment_epoch)
+            or group.epoch > group.assignment_epoch
+            or member.client_id != client_id
+            or member.client_host != client_host
+            or member.classic is not None
+            or group.regex_subscribers
+            or group.regexes
+            or member_id not in group.timers
+        ):
+            return None
+        self.membership.restart_session(group, member_id, now)
+        return self.settings(group_id).heartbeat_interval_ms
 
     def _stay(
         self,

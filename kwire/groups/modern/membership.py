@@ -15,7 +15,7 @@ import attrs
 from kwire_protocol.errors import ErrorCode
 
 from kwire.coordinators.deadlines import Deadline, Deadlines
-from kwire.coordinators.effects import Step
+from kwire.coordinators.effects import Now, Step
 from kwire.groups.draft import Draft
 from kwire.groups.modern.group import ModernGroup
 from kwire.groups.modern.groups import Groups
@@ -34,8 +34,11 @@ class Membership(ABC, Generic[G]):
 
     def start_session(self, step: Step, group: G, member_id: str) -> None:
         """Starts or restarts the member's session."""
+        self.restart_session(group, member_id, step.now)
+
+    def restart_session(self, group: G, member_id: str, now: Now) -> None:
         timeout_ms = self.session_timeout_ms(group, member_id)
-        self.timers.schedule(self.timers_of(group, member_id).session, step.now.monotonic_ms + timeout_ms)
+        self.timers.schedule(self.timers_of(group, member_id).session, now.monotonic_ms + timeout_ms)
 
     @abstractmethod
     def session_timeout_ms(self, group: G, member_id: str) -> int: ...

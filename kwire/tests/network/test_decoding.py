@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kwire_protocol.headers import RequestHeader, write_request_header
 from kwire_protocol.messages import APIS as MESSAGES
+from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.wire import ApiMessage, ProtocolError, Reader, Writer
@@ -22,7 +23,7 @@ from kwire.handlers.context import Context
 from kwire.network.decoding import MAX_BYTES, MAX_SHAPE_BYTES, RequestDecoder, Shapes
 from testkit.raw.client import request_frame
 
-PRODUCE, LIST_OFFSETS = 0, 2
+PRODUCE, FETCH, LIST_OFFSETS = 0, 1, 2
 
 
 @attrs.define(eq=False)
@@ -35,10 +36,12 @@ class Scene:
 
     def connection(self) -> RequestDecoder:
         produce = Api(PRODUCE, "produce", self.produce_versions, repeats=True)
+        fetch = Api(FETCH, "fetch", range(4, 19), repeats=True)
         list_offsets = Api(LIST_OFFSETS, "list_offsets", range(1, 12), repeats=True)
-        for api in (produce, list_offsets):
+        apis = {api.key: api for api in (produce, fetch, list_offsets)}
+        for api in apis.values():
             api.functions = self._counting(MESSAGES[api.key].request_class), lambda *_: None
-        return RequestDecoder({PRODUCE: produce, LIST_OFFSETS: list_offsets}, Context("", "", 0), self.shapes)
+        return RequestDecoder(apis, Context("", "", 0), self.shapes)
 
     def _counting(self, message: Any) -> Any:
         def read(reader: Reader, version: int) -> Any:
@@ -61,6 +64,12 @@ def meaning(decoder: RequestDecoder, frame: bytes) -> object:
 def produce(*sizes: int, topic: str = "t", acks: int = -1) -> ProduceRequest:
     data = [PartitionProduceData(index, random.Random(size).randbytes(size)) for index, size in enumerate(sizes)]
     return ProduceRequest(None, acks, 30_000, [TopicProduceData(topic, partition_data=data)])
+
+
+def fetch(offset: int, *, most: int = 1000, **fields: Any) -> FetchRequest:
+    partition = FetchPartition(0, fetch_offset=offset, partition_max_bytes=most)
+    fields = {"min_bytes": 1, "max_bytes": 1000, "session_epoch": -1, **fields}
+    return FetchRequest(topics=[FetchTopic("t", partitions=[partition])], **fields)
 
 
 def frame_of(request: ApiMessage, version: int, correlation_id: int = 0) -> bytes:
@@ -147,6 +156,43 @@ def test_a_question_without_records_is_decoded_once() -> None:
     assert meaning(connection, longer) == meaning(connection, longer) == (request, 0, LIST_OFFSETS, 6, "raw")
 
 
+def test_a_fetch_of_another_offset_is_not_decoded_again() -> None:
+    for version in (4, 5, 7, 9, 11, 12):
+        with naming(f"v{version}"):
+            scene = Scene()
+            connection = scene.connection()
+            frames = [frame_of(fetch(offset), version, 7) for offset in (1000, 0, -1, 1 << 40, 1000)]
+            wanted = [meaning(Scene().connection(), frame) for frame in frames]
+            assert [meaning(connection, frame) for frame in frames] == wanted
+            assert scene.decoded <= 2  # for some offsets the bytes of other fields are the same
+
+
+def test_only_the_offset_of_a_fetch_may_differ() -> None:
+    connection = Scene().connection()
+    for request in (fetch(1), fetch(1, most=5), fetch(1, isolation_level=1), fetch(1, max_wait_ms=9), fetch(1)):
+        frame = frame_of(request, 12)
+        assert meaning(connection, frame) == meaning(Scene().connection(), frame)
+
+
+def test_a_fetch_of_several_partitions_or_of_a_session_is_decoded_each_time() -> None:
+    several, in_session = fetch(1), fetch(1, session_id=5, session_epoch=3)
+    several.topics[0].partitions.append(FetchPartition(1, fetch_offset=1, partition_max_bytes=5))
+    for request in (several, in_session):
+        scene = Scene()
+        connection = scene.connection()
+        for _ in range(3):
+            meaning(connection, frame_of(request, 12))
+        assert scene.decoded == 3
+
+
+def test_a_fetch_that_its_handler_changes_stays_the_same_for_others() -> None:
+    connection = Scene().connection()
+    for _ in range(3):
+        _, request, _ = connection.decode(memoryview(frame_of(fetch(1), 12)))
+        assert request == connection.decode(memoryview(frame_of(fetch(1), 12)))[1]
+        request.min_bytes, request.max_bytes = 77, 77
+
+
 def test_what_one_connection_may_ask_is_not_served_to_another_that_may_not() -> None:
     new, old = Scene(), Scene(produce_versions=range(3, 10))
     old.shapes = new.shapes
@@ -205,7 +251,12 @@ PIECES = st.sampled_from([b"", b"\0", b"\x01", b"\x7f", b"\x80", b"\xff\0"])
 NO_EDIT = 0, 0, b""
 EDITS = st.just(NO_EDIT) | st.tuples(st.integers(-30, 60), st.integers(0, 2), PIECES)
 """From where on, how many bytes are replaced, and by what."""
-TEMPLATES = st.tuples(PRODUCES, st.sampled_from([3, 8, 9, 12]), st.sampled_from([None, "", "one", "two"]))
+CLIENTS = st.sampled_from([None, "", "one", "two"])
+FETCHES = st.builds(fetch, st.just(0), most=st.sampled_from([0, 5]), session_epoch=st.sampled_from([-1, -1, 0]))
+TEMPLATES = st.tuples(PRODUCES, st.sampled_from([3, 8, 9, 12]), CLIENTS) | st.tuples(
+    FETCHES, st.sampled_from([4, 7, 11, 12]), CLIENTS
+)
+OFFSETS = st.sampled_from([0, 1, 5, 1000, 1 << 40, -1])
 
 
 @st.composite
@@ -215,11 +266,14 @@ def conversations(draw: st.DrawFn) -> list[tuple[int, bytes]]:
     frames = []
     for _ in range(draw(st.integers(2, 15))):
         request, version, client_id = draw(st.sampled_from(templates))
-        for topic in request.topic_data:
-            for data in topic.partition_data:
-                data.records = draw(RECORDS)
+        if isinstance(request, FetchRequest):
+            request.topics[0].partitions[0].fetch_offset = draw(OFFSETS)
+        else:
+            for topic in request.topic_data:
+                for data in topic.partition_data:
+                    data.records = draw(RECORDS)
         writer = Writer()
-        write_request_header(writer, RequestHeader(PRODUCE, version, draw(st.integers(0, 3)), client_id))
+        write_request_header(writer, RequestHeader(request.api_key, version, draw(st.integers(0, 3)), client_id))
         request.write(writer, version)
         frame = bytearray(writer.getvalue())
         at, size, piece = draw(EDITS)
