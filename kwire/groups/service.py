@@ -7,42 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
-from kwire_protocol.messages.alter_share_group_offsets import (
-    AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsResponseTopic,
-)
-from kwire_protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
-from kwire_protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from kwire_protocol.messages.delete_groups import DeletableGroupResult
-from kwire_protocol.messages.delete_share_group_offsets import (
-    DeleteShareGroupOffsetsRequest,
-    DeleteShareGroupOffsetsResponseTopic,
-)
-from kwire_protocol.messages.describe_groups import DescribedGroup
-from kwire_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kwire_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from kwire_protocol.messages.list_groups import ListedGroup
-from kwire_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from kwire_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
-from kwire_protocol.messages.share_group_describe import DescribedGroup as DescribedShareGroup
-from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from kwire_protocol.messages.streams_group_describe import DescribedGroup as DescribedStreamsGroup
-from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-from kwire_protocol.messages.streams_group_topology_description_update import (
-    StreamsGroupTopologyDescriptionUpdateRequest,
-)
-from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kwire_protocol.wire import Uuid, uuid_to_text
 
 from kwire.config.server import ServerConfig
@@ -54,7 +23,6 @@ from kwire.groups.config import GroupConfig, MigrationPolicy
 from kwire.groups.counts import GroupCounts
 from kwire.groups.group import MemberContext
 from kwire.groups.settings import GroupSettings
-from kwire.groups.shard import GroupShard
 from kwire.groups.share_states import (
     AlterationBegun,
     Initialize,
@@ -72,6 +40,41 @@ from kwire.groups.topology_descriptions import DescriptionStore
 from kwire.runtime.clock import Clock
 from kwire.runtime.futures import Future, drive
 from kwire.runtime.loop import Loop
+
+if TYPE_CHECKING:
+    from kwire_protocol.messages.alter_share_group_offsets import (
+        AlterShareGroupOffsetsRequest,
+        AlterShareGroupOffsetsResponseTopic,
+    )
+    from kwire_protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+    from kwire_protocol.messages.consumer_group_heartbeat import (
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+    )
+    from kwire_protocol.messages.delete_groups import DeletableGroupResult
+    from kwire_protocol.messages.delete_share_group_offsets import (
+        DeleteShareGroupOffsetsRequest,
+        DeleteShareGroupOffsetsResponseTopic,
+    )
+    from kwire_protocol.messages.describe_groups import DescribedGroup
+    from kwire_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+    from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+    from kwire_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+    from kwire_protocol.messages.list_groups import ListedGroup
+    from kwire_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+    from kwire_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+    from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+    from kwire_protocol.messages.share_group_describe import DescribedGroup as DescribedShareGroup
+    from kwire_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+    from kwire_protocol.messages.streams_group_describe import DescribedGroup as DescribedStreamsGroup
+    from kwire_protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+    from kwire_protocol.messages.streams_group_topology_description_update import (
+        StreamsGroupTopologyDescriptionUpdateRequest,
+    )
+    from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+    from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+    from kwire.groups.shard import GroupShard
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +98,7 @@ def group_config(config: ServerConfig) -> GroupConfig:
     )
 
 
-class GroupService(CoordinatorService[GroupShard]):
+class GroupService(CoordinatorService["GroupShard"]):
     """Every group that this broker coordinates. All methods raise KafkaError if there is no coordinator for the group.
 
     A method that may have to wait is a coroutine for the handler. It awaits the reply, and until the records behind the
@@ -117,11 +120,12 @@ class GroupService(CoordinatorService[GroupShard]):
         self.counts = GroupCounts()
         plugin = config.group_streams_topology_description_plugin_class
         self._descriptions = descriptions = None if plugin is None else DescriptionStore()
-        self.runtime = CoordinatorRuntime(
-            topic,
-            clock,
-            "groups",
-            lambda _: GroupShard(
+
+        def make_shard(_: int) -> GroupShard:
+            # Here, because a broker that has no groups yet starts without their machines.
+            from kwire.groups.shard import GroupShard
+
+            return GroupShard(
                 shard_config,
                 topics,
                 settings.of_consumer_group,
@@ -129,9 +133,9 @@ class GroupService(CoordinatorService[GroupShard]):
                 settings.of_streams_group,
                 self.counts,
                 descriptions,
-            ),
-            self._do_other,
-        )
+            )
+
+        self.runtime = CoordinatorRuntime(topic, clock, "groups", make_shard, self._do_other)
         self._persister = persister
         self._initializing: set[tuple[str, Uuid, int]] = set()
         """The states that are being initialized: group id, topic id, partition."""
@@ -373,6 +377,8 @@ class GroupService(CoordinatorService[GroupShard]):
         failed = await self.runtime.durable(index, done)
         if failed is not None:
             raise failed
+        from kwire_protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsResponseTopic
+
         return begun.refused + [
             DeleteShareGroupOffsetsResponseTopic(begun.names[topic_id], topic_id, error, failure(error))
             for topic_id, error in errors.items()
