@@ -28,12 +28,15 @@ from kwire_protocol.messages.api_versions import (
 
 from kwire.handlers._shared.failed_authentications import failed_authentication_is_over
 from kwire.handlers.context import CloseAfterResponse, CloseConnection
+from kwire.metadata.answers import EncodedResponse
 from kwire.runtime.futures import Future
 from kwire.security.sasl.exchange import IllegalSaslState
 
 if TYPE_CHECKING:
     from kwire.handlers.context import Context
     from kwire.metadata.service import MetadataService
+
+Response = ApiVersionsResponse | EncodedResponse
 
 PRODUCE = 0
 FIRST_VERSION_WITH_SOFTWARE_NAME = 3
@@ -42,7 +45,7 @@ SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 def handle(
     metadata: MetadataService, request: ApiVersionsRequest | None, context: Context
-) -> ApiVersionsResponse | Coroutine[Future[Any], None, ApiVersionsResponse]:
+) -> Response | Coroutine[Future[Any], None, ApiVersionsResponse]:
     if context.sasl is not None:
         try:
             context.sasl.check_versions()
@@ -51,7 +54,7 @@ def handle(
                 raise CloseConnection(str(error)) from None
             return _refused(metadata, str(error))
     response = _answer(metadata, request, context)
-    if context.sasl is not None and response.error_code == ErrorCode.NONE:
+    if context.sasl is not None and isinstance(response, EncodedResponse):
         context.sasl.versions_are_known()
     return response
 
@@ -61,7 +64,9 @@ async def _refused(metadata: MetadataService, reason: str) -> ApiVersionsRespons
     raise CloseAfterResponse(reason, ApiVersionsResponse(ErrorCode.ILLEGAL_SASL_STATE))
 
 
-def _answer(metadata: MetadataService, request: ApiVersionsRequest | None, context: Context) -> ApiVersionsResponse:
+def _answer(metadata: MetadataService, request: ApiVersionsRequest | None, context: Context) -> Response:
+    """Returns the list of versions, or an error. The list is encoded once for each version, until the metadata
+    change."""
     if request is None:
         return ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, _listed(context.served_versions))
     version = context.api_version
@@ -72,13 +77,19 @@ def _answer(metadata: MetadataService, request: ApiVersionsRequest | None, conte
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     if _is_another_broker(metadata, request):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+    key = "ApiVersions", version
+    listed = metadata.answers.get(key)
+    return metadata.answers.put(key, _described(metadata, context), version) if listed is None else listed
+
+
+def _described(metadata: MetadataService, context: Context) -> ApiVersionsResponse:
     image = metadata.image
     return ApiVersionsResponse(
         api_keys=_listed(context.served_versions),
         supported_features=[
             SupportedFeatureKey(name, lowest, highest)
             for name, (lowest, highest) in metadata.supported_features.items()
-            if version > FIRST_VERSION_WITH_SOFTWARE_NAME or lowest > 0
+            if context.api_version > FIRST_VERSION_WITH_SOFTWARE_NAME or lowest > 0
         ],
         finalized_features_epoch=image.offset,
         finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in image.features.items() if level],

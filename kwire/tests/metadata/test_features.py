@@ -20,6 +20,7 @@ from devtools.suite.cases import naming
 from kwire.handlers import api_versions, update_features
 from kwire.handlers.apis import bound
 from kwire.metadata import bootstrap
+from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.features import INITIAL_LEVELS
 from kwire.metadata.service import MetadataService
 from testkit.metadata.distant_log import answered
@@ -49,8 +50,8 @@ def update(
 def api_versions_response(opened: MetadataService, version: int) -> ApiVersionsResponse:
     broker: Any = FakeBroker(opened)
     response = bound(api_versions.handle, broker)(ApiVersionsRequest("tests", "1.0"), context(version))
-    assert isinstance(response, ApiVersionsResponse)
-    return response
+    assert isinstance(response, EncodedResponse)
+    return ApiVersionsResponse.read(Reader(response.body), version)
 
 
 def supported(response: ApiVersionsResponse) -> dict[str, tuple[int, int]]:
