@@ -162,44 +162,28 @@ Noted = list[tuple[int, int]]
 """Where the size of each records field begins, and where its records end."""
 
 
-def shape_of(
+def shape_of_produce(
     frame: memoryview,
-    body_at: int,
     noted: Noted,
-    request: Any,
-    *,
+    request: ProduceRequest,
     api: ServedApi,
     handle: Handler,
     version: int,
     client_id: str | None,
-) -> Shape | None:
-    """Returns the shape of a decoded request, whose body begins at `body_at`; None if it is not worth a place in a
-    cache."""
-    known = api, handle, version, client_id
-    size = len(frame)
-    if isinstance(request, ProduceRequest):
-        return _shape_of_produce(frame, noted, request, known)
-    if api.key == FETCH:
-        position = _position_of_offset(frame, body_at, request, version)
-        if position is None:
-            return None
-        # A copy, since `kwire.network.throttling` limits the request of a client with a quota.
-        return FetchShape(*known, position, size - 8, request.replace(), bytes(frame[position + 8 :]))
-    return WholeRequest(*known, size, size, request)
-
-
-def _shape_of_produce(
-    frame: memoryview, noted: Noted, request: ProduceRequest, known: tuple[ServedApi, Handler, int, str | None]
 ) -> ProduceShape | None:
+    """Returns the shape of a decoded Produce; None if it has no records."""
     if not noted:
         return None
     size = len(frame) - sum(stop - size_at for size_at, stop in noted)
     rests = iter([bytes(frame[stop:next_at]) for (_, stop), (next_at, _) in pairwise([*noted, (len(frame), 0)])])
     return ProduceShape(
-        *known,
+        api,
+        handle,
+        version,
+        client_id,
         noted[0][0],
         size,
-        known[2] >= FIRST_FLEXIBLE_PRODUCE,
+        version >= FIRST_FLEXIBLE_PRODUCE,
         request.transactional_id,
         request.acks,
         request.timeout_ms,
@@ -210,14 +194,35 @@ def _shape_of_produce(
     )
 
 
+def shape_of(
+    frame: memoryview,
+    body_at: int,
+    request: Any,
+    api: ServedApi,
+    handle: Handler,
+    version: int,
+    client_id: str | None,
+) -> Shape | None:
+    """Returns the shape of any other decoded request, whose body begins at `body_at`; None for some fetches."""
+    size = len(frame)
+    if api.key != FETCH:
+        return WholeRequest(api, handle, version, client_id, size, size, request)
+    if request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH:
+        return None
+    position = _position_of_offset(frame, body_at, request, version)
+    if position is None:
+        return None
+    # A copy, since `kwire.network.throttling` limits the request of a client with a quota.
+    request, rest = request.replace(), bytes(frame[position + 8 :])
+    return FetchShape(api, handle, version, client_id, position, size - 8, request, rest)
+
+
 def _position_of_offset(frame: memoryview, body_at: int, request: FetchRequest, version: int) -> int | None:
-    """Returns the position of the fetch offset in a Fetch of one partition without a session; None for others.
+    """Returns the position of the fetch offset in a Fetch of one partition; None for others.
 
     It is where another value changes the decoded request's fetch offset, and nothing else.
     """
-    if request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH or request.forgotten_topics_data:
-        return None
-    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+    if request.forgotten_topics_data or len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
     partition = request.topics[0].partitions[0]
     wanted = _OFFSET.pack(partition.fetch_offset)

@@ -47,7 +47,7 @@ class Unauthenticated:
         self._served = apis
         self._count = 0
 
-    def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
+    def decode(self, frame: memoryview) -> tuple[Handler | None, Any, int]:
         """Decodes as `RequestDecoder.decode`. Raises ProtocolError for other requests, too, and for too many."""
         self._count += 1
         if self._count > MAX_REQUESTS:
@@ -65,7 +65,7 @@ class Unauthenticated:
     def _when(self) -> str:
         return "before authentication" if self._session.principal is None else "during its next authentication"
 
-    def _as_request(self, token: memoryview) -> tuple[Handler, Any, int]:
+    def _as_request(self, token: memoryview) -> tuple[Handler | None, Any, int]:
         api = self._served[SASL_AUTHENTICATE]
         self._context.api_key, self._context.api_version = SASL_AUTHENTICATE, TOKEN_VERSION
         return (api.functions or api.load())[1], SaslAuthenticateRequest(bytes(token)), 0

@@ -377,7 +377,8 @@ class Connection:
             assert self._context.sasl is not None
             self._decode = Unauthenticated(self._apis, self._context, self._context.sasl).decode
             return
-        decode: Decode = self._decoder.answer if self._throttling is None else self._throttling.decode
+        self._decoder.uses_fast_paths = self._throttling is None
+        decode: Decode = self._decoder.decode if self._throttling is None else self._throttling.decode
         if self._login is EXPIRING:
             decode = Lasting(self._decoder, decode, lambda: self._processor.now >= self._expires_at).decode
         self._decode = decode

@@ -30,7 +30,7 @@ from kwire_protocol.wire import ProtocolError, Reader
 
 from kwire.handlers.apis import API_VERSIONS, Api, UnsupportedRequest
 from kwire.handlers.context import Context, Handler
-from kwire.handlers.shapes import Shape, shape_of
+from kwire.handlers.shapes import Shape, shape_of, shape_of_produce
 
 MAX_REQUEST_ELEMENTS = 250_000
 """The maximum number of elements in all arrays of a request. The largest real request has every partition of a large
@@ -43,11 +43,12 @@ MAX_BYTES = 8 << 20
 """The size of an API's cache, where each entry counts COST_BYTES besides its bytes. The oldest entry is dropped. It has
 room for the heartbeats of about 7,000 members."""
 
+PRODUCE = 0
+
 _HEAD_START = REQUEST_START.size
 
-
 Decode = Callable[[memoryview], tuple[Handler | None, Any, int]]
-"""Takes a frame, and returns what `RequestDecoder.answer` does."""
+"""Takes a frame, and returns what `RequestDecoder.decode` does."""
 
 
 class ShapesOfApi:
@@ -76,13 +77,6 @@ class Shapes(defaultdict[int, ShapesOfApi]):
 
     def __init__(self) -> None:
         super().__init__(ShapesOfApi)
-        self._fast: dict[int, dict[bytes, Shape]] | None = None
-
-    def fast(self, apis: Mapping[int, Api]) -> dict[int, dict[bytes, Shape]]:
-        """Returns the cached requests of the APIs that have fast paths, by API key and head. `apis` never change."""
-        if self._fast is None:
-            self._fast = {key: self[key].by_head for key, api in apis.items() if api.has_fast_path}
-        return self._fast
 
 
 class _NotingReader(Reader):
@@ -110,44 +104,24 @@ class _NotingReader(Reader):
 class RequestDecoder:
     """Decodes the requests of one connection. Puts the API key, the version and the client id into `context`."""
 
-    __slots__ = ("_apis", "_context", "_fast", "_head_stop", "_shapes")
+    __slots__ = ("_apis", "_context", "_head_stop", "_shapes", "uses_fast_paths")
 
     def __init__(self, apis: Mapping[int, Api], context: Context, shapes: Shapes) -> None:
+        self.uses_fast_paths = True
+        """False while requests are charged to quotas."""
         self._apis = apis
         self._context = context
         self._shapes = shapes
-        self._fast = shapes.fast(apis)
         self._head_stop = 0
         """Where the head of the last cached request ended; 0 if there is none yet."""
 
-    def answer(self, frame: memoryview) -> tuple[Handler | None, Any, int]:
-        """Answers a request by its fast path, or decodes it.
-
-        If it has answered the request, it returns None, the response and the correlation id. Such a response may also
-        be a whole frame, as bytes, which is empty if there is none. Otherwise it does the same as `decode`.
-        """
-        try:
-            key, version, correlation_id = REQUEST_START.unpack_from(frame)
-        except struct.error:
-            return self.decode(frame)
-        by_head = self._fast.get(key)
-        if by_head is None:
-            return self.decode(frame)
-        shape = by_head.get(bytes(frame[_HEAD_START : self._head_stop]))
-        if shape is None or shape.answer is None or shape.version != version:
-            return self.decode(frame)
-        context = self._context
-        context.api_key, context.api_version, context.client_id = key, version, shape.client_id
-        response = shape.answer(frame, context, correlation_id)
-        if response is None:
-            return self.decode(frame)
-        return None, response, correlation_id
-
-    def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
+    def decode(self, frame: memoryview) -> tuple[Handler | None, Any, int]:
         """Returns the handler of a frame's request, the request, and its correlation id.
 
-        The request is None for ApiVersions in a version that is not served.
-        Raises ProtocolError, UnsupportedRequest.
+        The request is None for ApiVersions in a version that is not served. If a fast path has answered the request,
+        the handler is None, and the response is in place of the request: a response, a coroutine, or a whole frame,
+        which is empty if there is no response.
+        Raises ProtocolError, UnsupportedRequest; CloseConnection from a fast path.
         """
         context = self._context
         try:
@@ -159,9 +133,13 @@ class RequestDecoder:
         if api is not None and api.repeats:
             shape = self._shapes[key].by_head.get(bytes(frame[_HEAD_START : self._head_stop]))
             if shape is not None and shape.api is api and shape.version == version:
+                context.client_id = shape.client_id
+                if shape.answer is not None and self.uses_fast_paths:
+                    response = shape.answer(frame, context, correlation_id)
+                    if response is not None:
+                        return None, response, correlation_id
                 request = shape.read(frame)
                 if request is not None:
-                    context.client_id = shape.client_id
                     return shape.handle, request, correlation_id
         reader = Reader(frame, _HEAD_START, MAX_REQUEST_ELEMENTS)
         context.client_id = read_client_id(reader, key, version)
@@ -173,18 +151,14 @@ class RequestDecoder:
         read, handle = api.functions or api.load()
         if not api.repeats:
             return handle, read(reader, version), correlation_id
-        noting = _NotingReader(frame, reader.pos, MAX_REQUEST_ELEMENTS)
-        request = read(noting, version)
-        shape = shape_of(
-            frame,
-            reader.pos,
-            noting.noted,
-            request,
-            api=api,
-            handle=handle,
-            version=version,
-            client_id=context.client_id,
-        )
+        body_at = reader.pos
+        if key == PRODUCE:
+            reader = noting = _NotingReader(frame, body_at, MAX_REQUEST_ELEMENTS)
+            request = read(reader, version)
+            shape = shape_of_produce(frame, noting.noted, request, api, handle, version, context.client_id)
+        else:
+            request = read(reader, version)
+            shape = shape_of(frame, body_at, request, api, handle, version, context.client_id)
         if shape is not None and shape.size <= MAX_SHAPE_BYTES:
             if api.fast_path is not None:
                 shape.answer = api.fast_path(shape)

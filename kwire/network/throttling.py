@@ -30,6 +30,7 @@ from kwire_protocol.wire import ApiMessage, Reader, Writer
 
 from kwire.handlers.context import Context, Handler
 from kwire.metadata.answers import EncodedResponse
+from kwire.network.decoding import Decode
 from kwire.quotas.client_quotas import Client
 from kwire.runtime.futures import Future, Pause
 
@@ -47,7 +48,6 @@ the share coordinator)."""
 NS_PER_PERCENT: Final = 10_000_000
 """One percent of a second, in nanoseconds."""
 
-Decode = Callable[[memoryview], tuple[Handler, Any, int]]
 Reply = Callable[[ApiMessage], None]
 
 
@@ -76,9 +76,10 @@ class Throttling:
         self._context.fetch_throttle_ms = None
 
     def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
-        """Decodes as `RequestDecoder.decode`, but with a handler that charges for the request."""
+        """Decodes as `RequestDecoder.decode`, but with a handler that charges for the request, and no fast path."""
         self._began_ns, self._ran_ns = self._quotas.running_ns(), 0
         handle, request, correlation_id = self._decode(frame)
+        assert handle is not None, "no fast path answers while any client has a quota"
         context = self._context
         if context.api_key in EXEMPT or (context.api_key == FETCH and _is_follower(request)):
             return handle, request, correlation_id

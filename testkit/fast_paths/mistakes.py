@@ -20,7 +20,7 @@ FETCH: Final = "kwire.handlers.fast.fetch"
 HEARTBEAT: Final = "kwire.handlers.fast.consumer_group_heartbeat"
 TEMPLATES: Final = "kwire.handlers.fast.templates"
 SHAPES: Final = "kwire.handlers.shapes"
-DECODING: Final = "kwire.network.decoding"
+CONNECTION: Final = "kwire.network.connection"
 AUTHORIZATION: Final = "kwire.handlers.authorization"
 GROUPS: Final = "kwire.groups.service"
 HEARTBEATS: Final = "kwire.groups.consumer.heartbeats"
@@ -106,7 +106,7 @@ MISTAKES: Final = (
     _without("an unknown isolation level", FETCH, "request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED)"),
     _without("a consumer that detects truncation", FETCH, "wanted.last_fetched_epoch != NO_EPOCH"),
     _without("a negative partition to read", FETCH, "index < 0"),
-    Mistake("sessions", SHAPES, "request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH or ", ""),
+    Mistake("sessions", SHAPES, "request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH:", "False:"),
     Mistake("a request that quotas change", SHAPES, "request.replace(), bytes(", "request, bytes("),
     # Fetch: the partition and the records
     _without("a leader epoch", FETCH, "(epoch != NO_EPOCH and epoch != role.leader_epoch)"),
@@ -163,19 +163,11 @@ MISTAKES: Final = (
     Mistake("the session", HEARTBEATS, "self.membership.restart_session(group, member_id, now)", "pass"),
     Mistake("an uncommitted state", GROUPS, "if not self.runtime.topic.is_committed(index):", "if False:"),
     # Around them
+    Mistake("throttling", CONNECTION, "uses_fast_paths = self._throttling is None", "uses_fast_paths = True"),
     Mistake("a topic named like the marks", TEMPLATES, "rsplit(MARKED, 1)", "split(MARKED)"),
     Mistake("the audit log", AUTHORIZATION, "return not self.audit.has_all and topic in", "return topic in"),
     Mistake(
         "the audit log of groups", AUTHORIZATION, "return not self.audit.has_all and self.allows", "return self.allows"
-    ),
-    Mistake(
-        "another version", DECODING, "or shape.answer is None or shape.version != version", "or shape.answer is None"
-    ),
-    Mistake(
-        "the client id",
-        DECODING,
-        "context.api_version, context.client_id = key, version, shape.client_id",
-        "context.api_version = key, version",
     ),
 )
 
