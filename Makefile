@@ -18,7 +18,7 @@ INSTALL = $(UV) pip install --python $(BIN)/python
 LOCK = $(UV) pip compile --python $(BIN)/python --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" $(UPGRADE)
 
-.PHONY: help serve test test-more check format demo bench compat-kafka compat-cluster compat-kafka-cluster soak lock clean $(SOAKS)
+.PHONY: help serve test test-more check format demo bench compat-general compat-kafka compat-cluster compat-kafka-cluster soak lock clean $(SOAKS)
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.* ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ test: .venv/dev.stamp .cache/jars.stamp ## Run the tests that a person waits for
 
 test-more: .venv/dev.stamp .cache/jars.stamp ## Run what CI runs besides: most of Spark, clusters of processes, kills
 	$(CACHED) $(BIN)/python -m pytest -n auto --budgets=more --durations=20 -m "more and not soak" $(ARGS)
+
+compat-general: .venv/dev.stamp .cache/jars.stamp ## Run the compat tests against kwire without its fast paths
+	KWIRE_FAST_PATHS=off $(CACHED) $(BIN)/python -m pytest -n auto compat_tests $(ARGS)
 
 compat-kafka: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## Run the compat tests against Apache Kafka instead of kwire
 	KWIRE_COMPAT=kafka $(BIN)/python -m pytest -m "" compat_tests $(ARGS)

@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from devtools.suite.fast_paths import follow_environment
+
 pytest_plugins = ("devtools.suite.side_by_side", "devtools.suite.budgets", "devtools.suite.snapshots")
 
 # An example's time says how busy the machine is; pytest-timeout ends what hangs.
 settings.register_profile("kwire", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kwire")
+
+follow_environment()
 
 _power_cuts: Counter[str] = Counter()
 """States that other processes of this run looked at."""
