@@ -124,6 +124,7 @@ GROUPS = (
         0,
         ("kwire/tests/network/test_fuzz", "kwire/tests/network/test_hostile_", "kwire/tests/network/test_sasl_fuzz"),
     ),
+    Group("fast paths", Unit.TEST, 15, 140, ("kwire/tests/handlers/test_fast_paths",)),
     Group("server", Unit.MODULE, 200, 20, ("kwire/",)),
     Group("log", Unit.MODULE, 40, 0, ("storage/",)),
     Group("protocol", Unit.MODULE, 45, 15, ("protocol/",)),

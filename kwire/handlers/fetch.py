@@ -66,6 +66,35 @@ def handle(
         fetch = _begin(authorization, fetch_sessions, clock, request, replica_id, context)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
+    return read(
+        metadata,
+        nodes,
+        authorization,
+        partitions,
+        fetch_sessions,
+        leader_quota,
+        clock,
+        request,
+        context,
+        fetch,
+        replica_id,
+    )
+
+
+def read(
+    metadata: MetadataService,
+    nodes: Nodes,
+    authorization: Authorization,
+    partitions: PartitionTable,
+    fetch_sessions: FetchSessions,
+    leader_quota: ReplicationQuota,
+    clock: Clock,
+    request: FetchRequest,
+    context: Context,
+    fetch: FetchContext,
+    replica_id: int,
+) -> FetchResponse | Coroutine[Future[bool], None, FetchResponse]:
+    """Reads for a request whose session, if it has one, has been found."""
     limits = FetchLimits(
         version=context.api_version,
         max_bytes=min(request.max_bytes, metadata.config.fetch_max_bytes),
@@ -191,11 +220,15 @@ def _begin(
     )
 
 
+def consumer_of(request: FetchRequest, context: Context) -> Hashable:
+    """Returns the values on which the responses to a consumer's session depend, besides its partitions."""
+    return context.api_version, (context.requester, request.isolation_level, request.rack_id)
+
+
 def _reader(authorization: Authorization, request: FetchRequest, replica_id: int, context: Context) -> Hashable:
     """Returns the values on which the responses to a session depend, besides its partitions."""
-    consumer = context.requester, request.isolation_level, request.rack_id
     if replica_id == CONSUMER:
-        return context.api_version, consumer
+        return consumer_of(request, context)
     is_allowed = authorization.allows(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
     broker_epoch = NO_EPOCH if request.replica_state is None else request.replica_state.replica_epoch
     return context.api_version, replica_id, broker_epoch, is_allowed

@@ -8,13 +8,15 @@ mean that the same field follows. `kwire.network.decoding` caches shapes; a shap
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from struct import Struct
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kwire_protocol.wire import MALFORMED, Reader, Uuid
+from kwire_protocol.wire import MALFORMED, ProtocolError, Reader, Uuid
 
 if TYPE_CHECKING:
     # Not imported by a broker that only serves producers.
@@ -25,9 +27,10 @@ if TYPE_CHECKING:
 FETCH = 1
 FIRST_FLEXIBLE_PRODUCE = 9
 NO_SESSION = 0
-FINAL_EPOCH = -1
+FINAL_EPOCH, INITIAL_EPOCH = -1, 0
 
 _SIZE = Struct(">i")
+_EPOCH = Struct(">i")
 _OFFSET = Struct(">q")
 
 
@@ -57,6 +60,9 @@ class Shape:
     def read(self, frame: memoryview) -> Any:
         """Returns the request of a frame that begins with the head, or None if the frame continues differently."""
         raise NotImplementedError
+
+    def merge(self, known: Shape | None) -> None:
+        """Takes over what an earlier shape with the same head has, if anything."""
 
 
 @attrs.define(eq=False)
@@ -158,6 +164,69 @@ class FetchShape(Shape):
         return self.request.replace(topics=[self.topic.replace(partitions=[partition])])
 
 
+@attrs.frozen
+class SessionForm:
+    """A form of the requests that continue a session: with one partition, or with none.
+
+    `between` are the bytes from the end of the session epoch to the fetch offset, or to the end of the frame, and
+    `rest` those behind the offset. Without a partition `offset_at` is 0.
+    """
+
+    request: FetchRequest
+    offset_at: int
+    between: bytes
+    rest: bytes
+
+    def request_at(self, session_epoch: int, offset: int) -> FetchRequest:
+        """Returns the request with these values, as an object of its own."""
+        request = self.request.replace(session_epoch=session_epoch)
+        for topic in request.topics:
+            [partition] = topic.partitions
+            request.topics = [topic.replace(partitions=[partition.replace(fetch_offset=offset)])]
+        return request
+
+
+@attrs.define(eq=False)
+class SessionFetch(Shape):
+    """The Fetches that continue a session: the session epoch, which follows the head, and the fetch offset differ.
+
+    `forms` has the forms of these requests, by the size of the frame: all have the same head.
+    """
+
+    COST_BYTES: ClassVar[int] = 4096
+    MOST_FORMS: ClassVar[int] = 4
+
+    forms: dict[int, SessionForm]
+
+    def merge(self, known: Shape | None) -> None:
+        """Adds the forms of an earlier shape with the same head."""
+        if (
+            type(known) is SessionFetch
+            and known.api is self.api
+            and known.version == self.version
+            and len(known.forms) < self.MOST_FORMS
+        ):
+            self.forms = {**known.forms, **self.forms}
+
+    def values_of(self, form: SessionForm, frame: memoryview) -> tuple[int, int] | None:
+        """Returns session epoch and fetch offset of a frame in that form; None if it continues differently."""
+        epoch_at, offset_at = self.head_stop, form.offset_at
+        if not offset_at:
+            if frame[epoch_at + 4 :] != form.between:
+                return None
+            return _EPOCH.unpack_from(frame, epoch_at)[0], 0
+        if frame[epoch_at + 4 : offset_at] != form.between or frame[offset_at + 8 :] != form.rest:
+            return None
+        return _EPOCH.unpack_from(frame, epoch_at)[0], _OFFSET.unpack_from(frame, offset_at)[0]
+
+    def read(self, frame: memoryview) -> FetchRequest | None:
+        form = self.forms.get(len(frame))
+        if form is None:
+            return None
+        values = self.values_of(form, frame)
+        return None if values is None else form.request_at(*values)
+
+
 Noted = list[tuple[int, int]]
 """Where the size of each records field begins, and where its records end."""
 
@@ -207,39 +276,47 @@ def shape_of(
     size = len(frame)
     if api.key != FETCH:
         return WholeRequest(api, handle, version, client_id, size, size, request)
-    if request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH:
+    if (
+        request.forgotten_topics_data
+        or len(request.topics) > 1
+        or any(len(it.partitions) != 1 for it in request.topics)
+    ):
         return None
-    position = _position_of_offset(frame, body_at, request, version)
-    if position is None:
-        return None
+    find = partial(_position_of, frame, body_at, request, version)
     # A copy, since `kwire.network.throttling` limits the request of a client with a quota.
-    request, rest = request.replace(), bytes(frame[position + 8 :])
-    return FetchShape(api, handle, version, client_id, position, size - 8, request, rest)
-
-
-def _position_of_offset(frame: memoryview, body_at: int, request: FetchRequest, version: int) -> int | None:
-    """Returns the position of the fetch offset in a Fetch of one partition; None for others.
-
-    It is where another value changes the decoded request's fetch offset, and nothing else.
-    """
-    if request.forgotten_topics_data or len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+    kept = request.replace()
+    offset_at, between, rest = 0, b"", b""
+    if request.topics:
+        [partition] = request.topics[0].partitions
+        other = partition.fetch_offset ^ 0x5A5A5A5A
+        changed = request.topics[0].replace(partitions=[partition.replace(fetch_offset=other)])
+        found = find(_OFFSET.pack(partition.fetch_offset), _OFFSET.pack(other), request.replace(topics=[changed]))
+        if found is None:
+            return None
+        offset_at, rest = found, bytes(frame[found + 8 :])
+    if request.session_id == NO_SESSION and request.session_epoch == FINAL_EPOCH and request.topics:
+        return FetchShape(api, handle, version, client_id, offset_at, size - 8, kept, rest)
+    if request.session_epoch <= INITIAL_EPOCH:
         return None
-    partition = request.topics[0].partitions[0]
-    wanted = _OFFSET.pack(partition.fetch_offset)
-    other = partition.fetch_offset ^ 0x5A5A5A5A
+    other = request.session_epoch ^ 0x5A5A5A5A
+    epoch_at = find(_EPOCH.pack(request.session_epoch), _EPOCH.pack(other), request.replace(session_epoch=other))
+    if epoch_at is None:
+        return None
+    between = bytes(frame[epoch_at + 4 : offset_at or size])
+    form = SessionForm(kept, offset_at, between, rest)
+    return SessionFetch(api, handle, version, client_id, epoch_at, size, {size: form})
+
+
+def _position_of(
+    frame: memoryview, body_at: int, request: FetchRequest, version: int, wanted: bytes, other: bytes, expected: Any
+) -> int | None:
+    """Returns the position of a field in a Fetch: where `other` in place of `wanted` makes it the expected request."""
     body = bytes(frame)
     position = body.find(wanted, body_at)
     while position >= 0:
-        changed = memoryview(body[:position] + _OFFSET.pack(other) + body[position + 8 :])
-        try:
-            again = request.read(Reader(changed, body_at), version)
-        except MALFORMED:
-            pass
-        else:
-            read = again.topics[0].partitions[0] if again.topics and again.topics[0].partitions else None
-            if read is not None and read.fetch_offset == other:
-                read.fetch_offset = partition.fetch_offset
-                if again == request:
-                    return position
+        changed = memoryview(body[:position] + other + body[position + len(wanted) :])
+        with suppress(ProtocolError):
+            if request.read(Reader(changed, body_at), version) == expected:
+                return position
         position = body.find(wanted, position + 1)
     return None

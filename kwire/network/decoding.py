@@ -160,8 +160,10 @@ class RequestDecoder:
             request = read(reader, version)
             shape = shape_of(frame, body_at, request, api, handle, version, context.client_id)
         if shape is not None and shape.size <= MAX_SHAPE_BYTES:
+            head, shapes = bytes(frame[_HEAD_START : shape.head_stop]), self._shapes[key]
+            shape.merge(shapes.by_head.get(head))
             if api.fast_path is not None:
                 shape.answer = api.fast_path(shape)
             self._head_stop = shape.head_stop
-            self._shapes[key].add(bytes(frame[_HEAD_START : shape.head_stop]), shape)
+            shapes.add(head, shape)
         return handle, request, correlation_id

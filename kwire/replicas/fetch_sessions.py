@@ -117,14 +117,19 @@ class CachedPartition:
         self.sent_log_start_offset = -1 if is_urgent else log_start_offset
         return news
 
-    def named_again(self, leader_epoch: int, fetch_offset: int) -> None:
+    def named_again(self, wanted: CachedPartition) -> None:
         """Handles a request that names it again. If the reader has dropped the last response, that is repeated.
 
         A follower drops a response if its log was cut, or its leader epoch has changed, while the request was in
         flight.
         """
-        if leader_epoch != self.current_leader_epoch or fetch_offset <= self.fetch_offset:
+        if wanted.current_leader_epoch != self.current_leader_epoch or wanted.fetch_offset <= self.fetch_offset:
             self.sent_high_watermark = self.sent_log_start_offset = -1
+        self.fetch_offset = wanted.fetch_offset
+        self.max_bytes = wanted.max_bytes
+        self.current_leader_epoch = wanted.current_leader_epoch
+        self.last_fetched_epoch = wanted.last_fetched_epoch
+        self.log_start_offset = wanted.log_start_offset
 
 
 PartitionKey = tuple[TopicKey, int]
@@ -302,18 +307,23 @@ class FetchSessions:
                 session.add(partition)
             else:
                 session.read_again(known)
-                known.named_again(partition.current_leader_epoch, partition.fetch_offset)
-                known.fetch_offset = partition.fetch_offset
-                known.max_bytes = partition.max_bytes
-                known.current_leader_epoch = partition.current_leader_epoch
-                known.last_fetched_epoch = partition.last_fetched_epoch
-                known.log_start_offset = partition.log_start_offset
+                known.named_again(partition)
         for key in forgotten:
             session.forget(key)
-        session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
-        session.last_used_ms = now_ms
-        if partitions:
-            self._sessions.move_to_end(session.session_id)
-        else:
+        self.advance(session, now_ms)
+        if not partitions:
             # Kafka closes a session that has no partitions left.
             del self._sessions[session.session_id]
+
+    def find(self, session_id: int, session_epoch: int, reader: Hashable) -> FetchSession | None:
+        """Returns the session that the next request of the same reader continues, if none of its requests waits."""
+        session = self._sessions.get(session_id)
+        if session is None or session.epoch != session_epoch or session.parked is not None or session.reader != reader:
+            return None
+        return session
+
+    def advance(self, session: FetchSession, now_ms: int) -> None:
+        """Notes a request that continues the session."""
+        session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
+        session.last_used_ms = now_ms
+        self._sessions.move_to_end(session.session_id)

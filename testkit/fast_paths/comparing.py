@@ -11,6 +11,7 @@ from kwire.coordinators.deadlines import Deadline
 from kwire.groups.consumer.group import ConsumerGroup
 from kwire.metrics import reading
 from kwire.node.broker import Broker
+from kwire.replicas.fetch_sessions import CachedPartition
 from kwire.replicas.partition import Partition
 from testkit.scenes.partition_files import log_files
 
@@ -21,7 +22,13 @@ def state_of(broker: Broker) -> dict[str, Any]:
     for index, shard in broker.groups.runtime.in_service():
         for group_id, group in shard.groups.items():
             found[f"group {group_id}"] = (index, _group(group) if isinstance(group, ConsumerGroup) else type(group))
-    found["sessions"] = len(broker.fetch_sessions)
+    for session_id, session in broker.fetch_sessions._sessions.items():
+        found[f"session {session_id}"] = (
+            (session.epoch, session.last_used_ms, session.parked is not None, str(session.reader)),
+            [_followed(it) for it in session.partitions.values()],
+            [(it.topic, it.index) for it in session.due],
+        )
+    found["sessions"] = [*broker.fetch_sessions._sessions]
     return found
 
 
@@ -42,6 +49,13 @@ def files_of(disk: MemoryDisk) -> dict[str, bytes]:
 
     visit(disk._root, "")
     return found
+
+
+def _followed(it: CachedPartition) -> tuple[Any, ...]:
+    return (
+        (it.topic, it.index, it.fetch_offset, it.max_bytes, it.current_leader_epoch),
+        (it.last_fetched_epoch, it.log_start_offset, it.sent_high_watermark, it.sent_log_start_offset, it.rests),
+    )
 
 
 def _partition(partition: Partition) -> tuple[Any, ...]:

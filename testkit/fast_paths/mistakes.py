@@ -17,6 +17,9 @@ import attrs
 
 PRODUCE: Final = "kwire.handlers.fast.produce"
 FETCH: Final = "kwire.handlers.fast.fetch"
+READS: Final = "kwire.handlers.fast.fetched"
+SESSION: Final = "kwire.handlers.fast.session_fetch"
+SESSIONS: Final = "kwire.replicas.fetch_sessions"
 HEARTBEAT: Final = "kwire.handlers.fast.consumer_group_heartbeat"
 TEMPLATES: Final = "kwire.handlers.fast.templates"
 SHAPES: Final = "kwire.handlers.shapes"
@@ -101,46 +104,90 @@ MISTAKES: Final = (
         "size_of_reply, correlation_id & 0xFFFF, head",
     ),
     # Fetch: the request
-    _without("a version without the log start", FETCH, "version < FIRST_VERSION\n"),
-    _without("a follower", FETCH, "request.replica_id > CONSUMER\n"),
-    _without("an unknown isolation level", FETCH, "request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED)"),
-    _without("a consumer that detects truncation", FETCH, "wanted.last_fetched_epoch != NO_EPOCH"),
-    _without("a negative partition to read", FETCH, "index < 0"),
-    Mistake("sessions", SHAPES, "request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH:", "False:"),
-    Mistake("a request that quotas change", SHAPES, "request.replace(), bytes(", "request, bytes("),
+    Mistake("a version without the log start", READS, "version >= FIRST_VERSION\n", "True\n"),
+    Mistake("a follower", READS, "and replica_id <= CONSUMER\n", ""),
+    Mistake(
+        "an unknown isolation level", READS, "request.isolation_level in (READ_UNCOMMITTED, READ_COMMITTED)", "True"
+    ),
+    Mistake("a consumer that detects truncation", READS, "partition.last_fetched_epoch == NO_EPOCH", "True"),
+    Mistake("a negative partition to read", READS, " or index < 0", ""),
+    Mistake(
+        "sessions", SHAPES, "if request.session_id == NO_SESSION and request.session_epoch == FINAL_EPOCH and", "if"
+    ),
+    Mistake("a request that quotas change", SHAPES, "kept = request.replace()", "kept = request"),
     # Fetch: the partition and the records
-    _without("a leader epoch", FETCH, "(epoch != NO_EPOCH and epoch != role.leader_epoch)"),
-    Mistake("a follower that is read", FETCH, "type(role) is not Leader or ", ""),
+    _without("a replica to read that is absent", READS, "type(partition) is not Partition"),
+    Mistake("a leader epoch", READS, "current_leader_epoch != role.leader_epoch", "False"),
+    Mistake("a follower that is read", READS, "type(role) is not Leader or ", ""),
     Mistake(
         "the authorizer of a fetch",
-        FETCH,
-        "partition if may_read(context, Operation.READ, topic) else None",
+        READS,
+        "partition if self.authorization.has_granted(context, Operation.READ, topic) else None",
         "partition",
     ),
     Mistake(
-        "the last stable offset",
-        FETCH,
-        "bound = last_stable_offset if is_committed",
-        "bound = high_watermark if is_committed",
+        "the last stable offset", READS, "bound = last_stable_offset if is_committed", "bound = high_watermark if True"
     ),
-    Mistake(
-        "aborted transactions",
-        FETCH,
-        "if is_committed and partition.aborted_transactions(offset, piece):",
-        "if is_committed and False:",
-    ),
+    Mistake("aborted transactions", READS, "if is_committed and partition.aborted", "if False and partition.aborted"),
     Mistake("max_bytes", FETCH, "min(wanted.partition_max_bytes, request.max_bytes)", "wanted.partition_max_bytes"),
     Mistake("partition_max_bytes", FETCH, "min(wanted.partition_max_bytes, request.max_bytes)", "request.max_bytes"),
-    Mistake("fetch.max.bytes", FETCH, "min(limit, metadata.config.fetch_max_bytes)", "limit"),
-    Mistake("the first batch", FETCH, "min_one_batch=True", "min_one_batch=False"),
+    Mistake("fetch.max.bytes", READS, "min(max_bytes, self.metadata.config.fetch_max_bytes)", "max_bytes"),
+    Mistake("the first batch", READS, "min_one_batch=True", "min_one_batch=False"),
     # Fetch: the wait
     Mistake("min_bytes", FETCH, "size < min_bytes and max_wait_ms > 0", "size == 0 and max_wait_ms > 0"),
     Mistake("the wait's length", FETCH, "ParkedFetch(max_wait_ms / 1000)", "ParkedFetch(max_wait_ms / 400)"),
     Mistake("quotas that were set during a wait", FETCH, "if context.fetch_throttle_ms is None:", "if True:"),
-    Mistake("a change during a wait", FETCH, "if find(context) is partition:", "if True:"),
+    Mistake("a change during a wait", FETCH, "if find(context, topic, index, epoch) is partition:", "if True:"),
     Mistake("too few records after a wait", FETCH, "again is not None and size >= min_bytes", "again is not None"),
     Mistake("the rest of a wait", FETCH, "replace(max_wait_ms=rest_ms)", "replace(max_wait_ms=max_wait_ms)"),
     Mistake("a wait that is not ended", FETCH, "partition.waiters.pop(parked, None)", "pass"),
+    # Fetch in a session
+    Mistake("another session epoch", SESSIONS, "is None or session.epoch != session_epoch or", "is None or"),
+    Mistake(
+        "a session whose request waits", SESSIONS, "session.parked is not None or session.reader", "session.reader"
+    ),
+    Mistake("another reader", SESSIONS, "is not None or session.reader != reader:", "is not None:"),
+    Mistake(
+        "a session of several partitions", SESSION, "session is None or len(session.partitions) != 1", "session is None"
+    ),
+    Mistake(
+        "another partition",
+        SESSION,
+        "if wanted.index != followed.index or wanted.topic != followed.topic:",
+        "if False:",
+    ),
+    Mistake("the session's epoch", SESSION, "fetch_sessions.advance(session, clock.now_ms())", "pass"),
+    Mistake("an offset that changes", SESSION, "            followed.named_again(wanted)\n", ""),
+    Mistake("a partition that is named", SESSION, "            session.read_again(followed)\n", ""),
+    Mistake("a reader that has everything", SESSION, "followed.rest(partition, None)", "pass"),
+    Mistake("the limits in a session", SESSION, "min(followed.max_bytes, request.max_bytes)", "request.max_bytes"),
+    Mistake(
+        "the request's limit in a session", SESSION, "min(followed.max_bytes, request.max_bytes)", "followed.max_bytes"
+    ),
+    Mistake("no news", SESSION, "if not is_news:", "if False:"),
+    Mistake("what is due next", SESSION, "session.update_due(followed, has_records=records is not None)", "pass"),
+    Mistake("enough records", SESSION, "if size < min_bytes and max_wait_ms > 0:", "if not size and max_wait_ms > 0:"),
+    Mistake("a reader that does not rest", SESSION, "if found is not None and not followed.rests:", "if False:"),
+    Mistake(
+        "the length of the session's wait", SESSION, "ParkedFetch(max_wait_ms / 1000)", "ParkedFetch(max_wait_ms / 400)"
+    ),
+    Mistake("the session's waiting request", SESSION, "session.parked = parked = ParkedFetch", "parked = ParkedFetch"),
+    Mistake(
+        "the end of the session's wait", SESSION, "                session.parked = None\n", "                pass\n"
+    ),
+    Mistake(
+        "quotas that were set during the session's wait", SESSION, "if context.fetch_throttle_ms is None:", "if True:"
+    ),
+    Mistake(
+        "too few records after the session's wait", SESSION, "found.records.size >= min_bytes", "found.records.size"
+    ),
+    Mistake(
+        "the rest of the session's wait",
+        SESSION,
+        "max(deadline_ms - clock.monotonic_ms(), 0) if woken",
+        "max_wait_ms if woken",
+    ),
+    Mistake("a truncation in a session", SESSION, " or wanted.last_fetched_epoch != NO_EPOCH", ""),
     # ConsumerGroupHeartbeat
     Mistake("other fields", HEARTBEAT, "request != bare", "request.member_epoch != bare.member_epoch"),
     Mistake("the protocol", HEARTBEAT, "check_protocol(metadata, CONSUMER)\n", "pass\n"),

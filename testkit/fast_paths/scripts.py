@@ -6,9 +6,11 @@ import errno
 import os
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import Any, Final
 
 import attrs
+from kwire_protocol.conversation import decode_reply
 from kwire_protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
@@ -74,6 +76,35 @@ class Script:
         wanted = FetchTopic(fields.pop("name", NAME), partitions=[partition, *fields.pop("others", ())])
         fields = {"min_bytes": 1, "max_bytes": 1 << 20, "session_epoch": -1, **fields}
         self.send(FetchRequest(topics=[wanted], **fields), version, peer=peer)
+
+    def open_session(
+        self, *, offset: int = 0, version: int = 12, first: int = 0, others: int = 0, **fields: Any
+    ) -> int:
+        """Returns the session id."""
+        names = [
+            FetchPartition(index, fetch_offset=offset, partition_max_bytes=1 << 20)
+            for index in range(first, first + 1 + others)
+        ]
+        fields = {"max_bytes": 1 << 20, "session_epoch": 0, **fields}
+        request = FetchRequest(topics=[FetchTopic(NAME, partitions=names)], **fields)
+        reply = self.send(request, version, peer=CONSUMER)
+        session_id: int = decode_reply(memoryview(reply)[4:], FetchRequest.api_key, version)[1].session_id
+        assert session_id
+        return session_id
+
+    def fetch_in_session(
+        self, session_id: int, epoch: int, offset: int | None = None, *, version: int = 12, **fields: Any
+    ) -> None:
+        topics = [] if offset is None else [FetchTopic(NAME, partitions=[FetchPartition(0, -1, offset)])]
+        for topic in topics:
+            topic.partitions[0].partition_max_bytes = fields.pop("most", 1 << 20)
+            topic.partitions[0].current_leader_epoch = fields.pop("leader_epoch", -1)
+            topic.partitions[0].partition = fields.pop("index", INDEX)
+        fields = {"min_bytes": 1, "max_bytes": 1 << 20, **fields}
+        peer = fields.pop("peer", CONSUMER)
+        request = FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics, **fields)
+        self.send(request, version, peer=peer)
+        self.twins.compare_states()
 
     def heartbeat(self, epoch: int, *, member_id: str = "m", **fields: Any) -> None:
         self.send(ConsumerGroupHeartbeatRequest("readers", member_id, epoch, **fields), 1, peer=f"{HOST}#{member_id}")
@@ -150,6 +181,231 @@ def quota_that_begins_during_a_wait(it: Script) -> None:
     it.produce()
     it.twins.settle()
     it.twins.advance(600)
+
+
+def session(it: Script) -> None:
+    """A consumer reads, waits in vain, is woken, and waits to its end."""
+    it.produce()
+    opened = it.open_session()
+    epochs = count(1)
+    it.fetch_in_session(opened, next(epochs), 1)
+    it.fetch_in_session(opened, next(epochs), 1)
+    for _ in range(3):
+        it.fetch_in_session(opened, next(epochs))
+        it.produce()
+        it.fetch_in_session(opened, next(epochs))
+        it.fetch_in_session(opened, next(epochs), 2)
+
+
+def session_that_waits(it: Script) -> None:
+    opened = it.open_session()
+    epochs = count(1)
+    for end in range(1, 5):
+        for _ in range(2):
+            it.fetch_in_session(opened, next(epochs), max_wait_ms=500)
+        it.produce()
+        it.twins.settle()
+        for _ in range(2):
+            it.fetch_in_session(opened, next(epochs), end, max_wait_ms=500)
+        it.twins.advance(300)
+        it.twins.advance(300)
+        it.twins.compare_states()
+
+
+def session_that_waits_for_more(it: Script) -> None:
+    opened = it.open_session()
+    epochs = count(1)
+    for _ in range(3):
+        it.fetch_in_session(opened, next(epochs), max_wait_ms=500, min_bytes=400)
+    for _ in range(3):
+        it.produce()
+        it.twins.settle()
+        it.twins.advance(100)
+    it.twins.advance(600)
+    for _ in range(3):
+        it.fetch_in_session(opened, next(epochs), 2, max_wait_ms=500, min_bytes=400)
+    it.twins.advance(600)
+    # Above the high watermark: it does not rest.
+    for _ in range(3):
+        it.fetch_in_session(opened, next(epochs), 4, max_wait_ms=500)
+    it.produce()
+    it.produce()
+    it.twins.advance(600)
+    # A change that brings too little: the rest of the time is what is left.
+    for _ in range(3):
+        it.fetch_in_session(opened, next(epochs), 5, max_wait_ms=500, min_bytes=400)
+    it.twins.advance(300)
+    it.produce()
+    it.twins.settle()
+    for _ in range(3):
+        it.twins.advance(150)
+
+
+def session_with_a_limit(it: Script) -> None:
+    for _ in range(4):
+        it.produce()
+    opened = it.open_session()
+    epochs = count(1)
+    for most in (1 << 20, 1 << 20, 200, 1, 1, 1 << 20):
+        it.fetch_in_session(opened, next(epochs), 0, most=most)
+    for most in (200, 1, 1, 1 << 20):
+        it.fetch_in_session(opened, next(epochs), 0, max_bytes=most)
+        it.fetch_in_session(opened, next(epochs), 0, max_bytes=most)
+
+
+def session_of_another_epoch(it: Script) -> None:
+    opened = it.open_session()
+    for epoch in (1, 2, 3, 3, 4, 9, 4, 5):
+        it.fetch_in_session(opened, epoch)
+
+
+def session_of_another_reader(it: Script) -> None:
+    it.produce()
+    opened = it.open_session()
+    epochs = count(1)
+    for _ in range(3):
+        it.fetch_in_session(opened, next(epochs))
+    for _ in range(3):
+        it.fetch_in_session(opened, next(epochs), peer="127.0.0.2#c")
+    for _ in range(3):
+        it.fetch_in_session(opened, next(epochs), peer="127.0.0.3#c")
+    it.fetch_in_session(opened, next(epochs))
+
+
+def session_that_waits_elsewhere(it: Script) -> None:
+    opened = it.open_session()
+    epochs = count(1)
+    for _ in range(3):
+        it.fetch_in_session(opened, next(epochs), max_wait_ms=500)
+        it.fetch_in_session(opened, next(epochs), max_wait_ms=500, peer=OTHER)
+        # The request that waited is answered, since another one has come.
+        it.twins.settle()
+    it.twins.advance(600)
+
+
+def session_of_two_partitions(it: Script) -> None:
+    it.produce()
+    it.produce(index=1)
+    opened = it.open_session(others=1)
+    epochs = count(1)
+    for _ in range(3):
+        it.fetch_in_session(opened, next(epochs))
+        it.fetch_in_session(opened, next(epochs), 1)
+        it.produce(index=1)
+
+
+def session_that_gets_another_partition(it: Script) -> None:
+    it.produce(index=1)
+    opened = it.open_session()
+    epochs = count(1)
+    for _ in range(3):
+        it.fetch_in_session(opened, next(epochs), 0)
+    for _ in range(3):
+        it.fetch_in_session(opened, next(epochs), 0, index=1)
+
+
+def session_with_a_changed_leader(it: Script) -> None:
+    it.produce()
+    opened = it.open_session()
+    epochs = count(1)
+    for _ in range(2):
+        it.fetch_in_session(opened, next(epochs), 1, leader_epoch=0)
+        it.fetch_in_session(opened, next(epochs))
+    for role in (Leader(1, 1, (1,), (1,)), Follower(2, 2), Leader(1, 3, (1,), (1,))):
+        it.do(partial(_take, role=role))
+        it.fetch_in_session(opened, next(epochs))
+        it.fetch_in_session(opened, next(epochs), 1, leader_epoch=0)
+        it.fetch_in_session(opened, next(epochs), 1)
+
+
+def _take(still: StillBroker, *, role: Follower | Leader) -> None:
+    still.broker.partitions.find(NAME, INDEX).take_role(attrs.evolve(role))
+
+
+def session_with_aborted_transactions(it: Script) -> None:
+    opened = it.open_session(isolation_level=1)
+    epochs = count(1)
+    for _ in range(2):
+        it.fetch_in_session(opened, next(epochs), 0, isolation_level=1)
+    it.do(_begin_transaction)
+    for _ in range(2):
+        it.fetch_in_session(opened, next(epochs), 0, isolation_level=1)
+    it.do(_abort_transaction)
+    for offset in (0, 0, 2, 0):
+        it.fetch_in_session(opened, next(epochs), offset, isolation_level=1)
+
+
+def unknown_isolation_level(it: Script) -> None:
+    it.produce()
+    for _ in range(2):
+        it.fetch(isolation_level=2)
+
+
+def transaction_that_is_aborted(it: Script) -> None:
+    for _ in range(2):
+        it.fetch(isolation_level=1)
+    it.do(_begin_transaction)
+    it.fetch(isolation_level=1)
+    it.do(_abort_transaction)
+    it.fetch(isolation_level=1)
+
+
+def _begin_transaction(still: StillBroker) -> None:
+    record = Record(value=b"of a transaction", timestamp=still.clock.time_ms)
+    built = build_batch([record], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
+    batch = memoryview(bytearray(built))
+    still.broker.partitions.find(NAME, INDEX).append(batch, read_header(batch), acks=1, now_ms=still.clock.time_ms)
+
+
+def _abort_transaction(still: StillBroker) -> None:
+    still.broker.partitions.find(NAME, INDEX).write_marker(
+        producer_id=9,
+        producer_epoch=0,
+        committed=False,
+        coordinator_epoch=0,
+        transaction_version=1,
+        now_ms=still.clock.time_ms,
+    )
+
+
+def session_of_which_the_log_start_moves(it: Script) -> None:
+    for _ in range(3):
+        it.produce()
+    opened = it.open_session(offset=3)
+    epochs = count(1)
+    for _ in range(2):
+        it.fetch_in_session(opened, next(epochs))
+    it.do(lambda still: still.broker.partitions.find(NAME, INDEX).delete_records_before(2, now_ms=still.clock.time_ms))
+    for _ in range(2):
+        it.fetch_in_session(opened, next(epochs))
+    for offset in (0, 3, 9, 3):
+        it.fetch_in_session(opened, next(epochs), offset)
+
+
+def session_with_a_quota_during_a_wait(it: Script) -> None:
+    opened = it.open_session()
+    epochs = count(1)
+    for _ in range(2):
+        it.fetch_in_session(opened, next(epochs), max_wait_ms=500)
+    it.do(lambda still: setattr(still.connections[CONSUMER][0]._context, "fetch_throttle_ms", lambda _: 77))
+    it.produce()
+    it.twins.settle()
+
+
+def session_of_a_client_that_may_not_read_any_more(it: Script) -> None:
+    it.produce()
+    opened = it.open_session()
+    epochs = count(1)
+    for _ in range(3):
+        it.fetch_in_session(opened, next(epochs), 0)
+    for _ in range(2):
+        it.fetch_in_session(opened, next(epochs), 1, max_wait_ms=500)
+    acl = AclCreation(ResourceType.TOPIC, NAME, LITERAL, "User:ANONYMOUS", "*", Operation.WRITE, ALLOW)
+    it.send(CreateAclsRequest([acl]), 3, peer=topics.ADMIN_HOST)
+    it.produce()
+    it.twins.settle()
+    for _ in range(2):
+        it.fetch_in_session(opened, next(epochs), 0)
 
 
 def follower(it: Script) -> None:
@@ -357,9 +613,26 @@ def topic_named_like_the_marks(it: Script) -> None:
 
 
 def negative_partitions(it: Script) -> None:
+    it.produce()
+    it.produce(index=1)
     for index in (-1, -2):
         for _ in range(2):
             it.produce(index=index)
+    opened = it.open_session()
+    epochs = count(1)
+    it.fetch_in_session(opened, next(epochs), 0, index=-1)
+    for _ in range(3):
+        it.fetch_in_session(opened, next(epochs))
+
+
+def session_of_a_negative_partition(it: Script) -> None:
+    it.produce(index=1)
+    opened = it.open_session(first=-1)
+    epochs = count(1)
+    for _ in range(3):
+        it.fetch_in_session(opened, next(epochs))
+    for _ in range(3):
+        it.fetch_in_session(opened, next(epochs), 0, index=-1)
 
 
 SCRIPTS: Final = (
@@ -368,6 +641,22 @@ SCRIPTS: Final = (
     client_that_may_only_read,
     quota_that_changes_a_request,
     quota_that_begins_during_a_wait,
+    session,
+    session_that_waits,
+    session_that_waits_for_more,
+    session_with_a_limit,
+    session_of_another_epoch,
+    session_of_another_reader,
+    session_that_waits_elsewhere,
+    session_of_two_partitions,
+    session_that_gets_another_partition,
+    session_with_a_changed_leader,
+    session_with_aborted_transactions,
+    transaction_that_is_aborted,
+    unknown_isolation_level,
+    session_of_which_the_log_start_moves,
+    session_with_a_quota_during_a_wait,
+    session_of_a_client_that_may_not_read_any_more,
     follower,
     other_replicas,
     end_of_a_wait,
@@ -387,6 +676,7 @@ SCRIPTS: Final = (
     log_line_of_a_client,
     topic_named_like_the_marks,
     negative_partitions,
+    session_of_a_negative_partition,
 )
 
 

@@ -19,6 +19,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire.config.server import load_config
 from kwire.handlers.apis import Api, FastPath, bound_apis
 from kwire.handlers.context import Answer
+from kwire.handlers.shapes import SessionFetch
 from kwire.network.connection import Connection
 from kwire.network.decoding import Shapes
 from kwire.network.peer_log import PeerLogs
@@ -157,10 +158,11 @@ class StillBroker:
             answer = of_shape(shape)
             if answer is None:
                 return None
+            name = "fetch in a session" if isinstance(shape, SessionFetch) else api.name
 
             def count(*arguments: Any) -> Any:
                 response = answer(*arguments)
-                self.answered_fast[api.name] += response is not None
+                self.answered_fast[name] += response is not None
                 return response
 
             return count

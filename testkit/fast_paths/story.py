@@ -9,7 +9,7 @@ from typing import Final
 from kwire.config.tables.access import STANDARD_AUTHORIZER
 from testkit.fast_paths import topics
 from testkit.fast_paths.changing import Changing
-from testkit.fast_paths.consuming import Consuming
+from testkit.fast_paths.consuming import Consuming, ConsumingInSession
 from testkit.fast_paths.grouping import Grouping
 from testkit.fast_paths.producing import Producing, Sent
 from testkit.fast_paths.twins import Twins
@@ -58,6 +58,7 @@ class _Story:
         for host in HOSTS:
             self._clients |= {f"{host}#p{number}": Producing(random, twins, producers) for number in range(2)}
             self._clients |= {f"{host}#c{number}": Consuming(random, twins) for number in range(2)}
+            self._clients |= {f"{host}#s{number}": ConsumingInSession(random, twins) for number in range(2)}
         self._pauses: dict[str, int] = {}
         """The number of turns that a consumer lets pass before its next request."""
         self._grouping = Grouping(random, twins, HOSTS)
@@ -89,8 +90,9 @@ class _Story:
             return
         client = self._clients[peer]
         if isinstance(client, Consuming):
-            self._pauses[peer] = random.choice((0, 0, 1, 3))
-        frames = [client.frame() for _ in range(random.choice((1, 1, 1, 1, 2, 5)))]
+            self._pauses[peer] = random.choice((0, 0, 0, 1, 3))
+        several = 1 if isinstance(client, ConsumingInSession) and random.random() < 0.9 else random.choice((1, 2, 5))
+        frames = [client.frame() for _ in range(random.choice((1, 1, 1, several)))]
         if random.random() < 0.06:
             frames[-1] = _damaged(random, frames[-1])
         data = b"".join(frames)
@@ -98,7 +100,9 @@ class _Story:
             cut = random.randrange(len(data))
             self._twins.send(peer, data[:cut])
             data = data[cut:]
-        self._twins.send(peer, data)
+        reply = self._twins.send(peer, data)
+        if isinstance(client, Consuming):
+            client.received(reply)
 
 
 def _damaged(random: Random, frame: bytes) -> bytes:

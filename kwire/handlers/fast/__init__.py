@@ -8,13 +8,14 @@ handler's: a fast path that returns None has changed nothing.
 Why a fast path decides nothing that the handler would decide otherwise:
 
 1. It is made for a shape (`kwire.handlers.shapes`): a request that the handler's own code has decoded before. A frame
-   of that shape is the same request but for its records or its offset.
+   of that shape is the same request but for its records, or its session epoch and its offset.
 2. What could lead to another response is checked before anything changes, in the same turn and by the same attributes
    that the handler reads: the authorizer's decision, the replica and its role, the topic's rules, the batch, flushes
    that an append would have to wait for, the member's epoch. Nothing is remembered from one request to the next but
    constants of the shape. If a check fails, the handler repeats it, and finds the error.
-3. From the change on the code is the handler's: `Partition.append` and `GroupService.confirm_consumer`. If an append
-   raises an error, the handler's code makes the response from it.
+3. From the change on the code is the handler's: `Partition.append`, `FetchSessions.advance`,
+   `GroupService.confirm_consumer`. If an append raises an error, or a session's partition cannot be read, the handler's
+   code makes the response.
 4. The bytes of a response come from the generated messages: `templates.py` encodes one, and the fast path puts other
    values into it.
 

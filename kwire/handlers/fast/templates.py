@@ -25,6 +25,13 @@ def encoded(shape: Shape, response: ApiMessage) -> bytes:
     return writer.getvalue()
 
 
+def encoded_body(shape: Shape, response: ApiMessage) -> bytes:
+    """Returns a response without the frame's size and its header."""
+    writer = Writer()
+    response.write(writer, shape.version)
+    return writer.getvalue()
+
+
 def around_marks(frame: bytes) -> tuple[bytes, bytes]:
     """Returns the bytes of an encoded response from its correlation id to the marks, and from there to its end."""
     # The last ones: a client may have sent a topic name with the same bytes, which comes before them.

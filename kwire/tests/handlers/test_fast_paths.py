@@ -14,7 +14,7 @@ from testkit.fast_paths.twins import Different
 
 STEPS = 700
 """The length of a story: about 900 frames."""
-SEEDS_OF_MAKE_TEST, SEEDS_OF_MORE = 24, 100
+SEEDS_OF_MAKE_TEST, SEEDS_OF_MORE = 24, 60
 SEEDS_TO_FIND_A_MISTAKE = 30
 SOAKED_SEEDS, SOAKED_OF_A_TEST = 11_400, 950
 """About ten million frames in twelve tests."""
@@ -36,8 +36,8 @@ def test_two_brokers_do_the_same(seeds: range) -> None:
     answered_fast: Counter[str] = Counter()
     for seed in seeds:
         answered_fast += run(seed, STEPS)
-    for api in ("produce", "fetch", "consumer_group_heartbeat"):
-        assert answered_fast[api] > 10 * len(seeds), "the stories hardly use this fast path"
+    for api in ("produce", "fetch", "fetch in a session", "consumer_group_heartbeat"):
+        assert answered_fast[api] > 10 * len(seeds), f"the stories hardly use this fast path: {api}"
 
 
 @pytest.mark.parametrize("script", scripts.SCRIPTS, ids=lambda it: it.__name__)
