@@ -29,6 +29,9 @@ FIRST_FLEXIBLE_PRODUCE = 9
 NO_SESSION = 0
 FINAL_EPOCH, INITIAL_EPOCH = -1, 0
 
+MOST_TRIED = 16
+"""The maximum number of positions of the same bytes at which a field of a Fetch is looked for."""
+
 _SIZE = Struct(">i")
 _EPOCH = Struct(">i")
 _OFFSET = Struct(">q")
@@ -310,13 +313,17 @@ def shape_of(
 def _position_of(
     frame: memoryview, body_at: int, request: FetchRequest, version: int, wanted: bytes, other: bytes, expected: Any
 ) -> int | None:
-    """Returns the position of a field in a Fetch: where `other` in place of `wanted` makes it the expected request."""
-    body = bytes(frame)
-    position = body.find(wanted, body_at)
-    while position >= 0:
+    """Returns the position of a field in a Fetch: where `other` in place of `wanted` makes it the expected request.
+
+    None if it is not among the first MOST_TRIED: a client may send a text that is full of such bytes.
+    """
+    body, position = bytes(frame), body_at - 1
+    for _ in range(MOST_TRIED):
+        position = body.find(wanted, position + 1)
+        if position < 0:
+            break
         changed = memoryview(body[:position] + other + body[position + len(wanted) :])
         with suppress(ProtocolError):
             if request.read(Reader(changed, body_at), version) == expected:
                 return position
-        position = body.find(wanted, position + 1)
     return None

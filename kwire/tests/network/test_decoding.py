@@ -210,6 +210,20 @@ def test_only_epoch_and_offset_of_a_fetch_in_a_session_may_differ() -> None:
         assert meaning(connection, frame_of(request, 12)) == (request, 0, FETCH, 12, "raw")
 
 
+def test_a_fetch_full_of_the_same_bytes_is_decoded_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries, read = [], FetchRequest.read
+
+    def counted(reader: Reader, version: int) -> FetchRequest:
+        tries.append(version)
+        return read(reader, version)
+
+    monkeypatch.setattr(FetchRequest, "read", staticmethod(counted))
+    request = fetch(0)
+    request.topics[0].topic = "\0" * 3000
+    assert meaning(Scene().connection(), frame_of(request, 12)) == (request, 0, FETCH, 12, "raw")
+    assert 1 < len(tries) < 20
+
+
 def test_a_fetch_that_its_handler_changes_stays_the_same_for_others() -> None:
     connection = Scene().connection()
     for _ in range(3):
