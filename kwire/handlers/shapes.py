@@ -57,8 +57,10 @@ class Shape:
     head_stop: int
     """The position at which the head ends, which the correlation id does not belong to."""
     size: int
+    is_new: bool = attrs.field(default=True, init=False)
+    """True until the request comes for the second time."""
     answer: Answer | None = attrs.field(default=None, init=False)
-    """The fast path of the request, if it has one."""
+    """The fast path of the request, if it has one, and the request is not new."""
 
     def read(self, frame: memoryview) -> Any:
         """Returns the request of a frame that begins with the head, or None if the frame continues differently."""

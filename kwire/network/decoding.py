@@ -134,9 +134,15 @@ class RequestDecoder:
             shape = self._shapes[key].by_head.get(bytes(frame[_HEAD_START : self._head_stop]))
             if shape is not None and shape.api is api and shape.version == version:
                 context.client_id = shape.client_id
-                if shape.answer is not None and self.uses_fast_paths:
-                    response = shape.answer(frame, context, correlation_id)
-                    if response is not None:
+                if self.uses_fast_paths:
+                    if shape.is_new:
+                        # Only now, since it costs more than to decode a request that may come once.
+                        shape.is_new = False
+                        shape.answer = None if api.fast_path is None else api.fast_path(shape)
+                    if (
+                        shape.answer is not None
+                        and (response := shape.answer(frame, context, correlation_id)) is not None
+                    ):
                         return None, response, correlation_id
                 request = shape.read(frame)
                 if request is not None:
@@ -162,8 +168,6 @@ class RequestDecoder:
         if shape is not None and shape.size <= MAX_SHAPE_BYTES:
             head, shapes = bytes(frame[_HEAD_START : shape.head_stop]), self._shapes[key]
             shape.merge(shapes.by_head.get(head))
-            if api.fast_path is not None:
-                shape.answer = api.fast_path(shape)
             self._head_stop = shape.head_stop
             shapes.add(head, shape)
         return handle, request, correlation_id

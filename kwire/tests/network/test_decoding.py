@@ -134,6 +134,16 @@ def test_a_request_is_an_object_of_its_own_down_to_its_partitions() -> None:
     assert third.topic_data[0].partition_data[0].records.obj is frames[2].obj
 
 
+def test_a_fast_path_is_made_when_a_request_comes_again() -> None:
+    connection = Scene().connection()
+    made = []
+    connection._apis[PRODUCE].fast_path = lambda shape: made.append(shape)
+    for topics in (["short", "a long name"], ["short", "short", "short"], ["a long name", "short"]):
+        for topic in topics:
+            meaning(connection, frame_of(produce(10, topic=topic), 12))
+    assert len(made) == 1
+
+
 def test_requests_for_one_partition_after_the_other_are_decoded_once_each() -> None:
     scene = Scene()
     connection = scene.connection()
