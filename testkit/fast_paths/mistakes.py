@@ -114,7 +114,6 @@ MISTAKES: Final = (
     Mistake(
         "sessions", SHAPES, "if request.session_id == NO_SESSION and request.session_epoch == FINAL_EPOCH and", "if"
     ),
-    Mistake("a request that quotas change", SHAPES, "kept = request.replace()", "kept = request"),
     # Fetch: the partition and the records
     _without("a replica to read that is absent", READS, "type(partition) is not Partition"),
     Mistake("a leader epoch", READS, "current_leader_epoch != role.leader_epoch", "False"),
