@@ -233,7 +233,7 @@ class SessionFetch(Shape):
 
 
 Noted = list[tuple[int, int]]
-"""Where the size of each records field begins, and where its records end."""
+"""The positions where the size of each records field begins, and where its records end."""
 
 
 def shape_of_produce(

@@ -1,4 +1,4 @@
-"""What changes between requests: settings, permissions, quotas, roles, the disk, transactions, and time."""
+"""Changes between requests: settings, permissions, quotas, roles, the disk, transactions, and time."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Consuming:
 
     @property
     def topics(self) -> list[FetchTopic]:
-        """What it reads."""
+        """The topics that it reads."""
         assert self._request is not None
         return self._request.topics
 

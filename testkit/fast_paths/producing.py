@@ -29,7 +29,7 @@ class Sent:
 
 @attrs.define
 class Plan:
-    """What all requests of a producer have in common."""
+    """The fields that all requests of a producer have in common."""
 
     version: int
     name: str

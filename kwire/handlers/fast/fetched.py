@@ -1,4 +1,4 @@
-"""What the fast paths of Fetch share: a consumer's read of one partition, and the encoded response about it."""
+"""The common part of the fast paths of Fetch: a consumer's read of one partition, and the encoded response about it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def is_plain_partition(partition: FetchPartition) -> bool:
 
 
 class Found(NamedTuple):
-    """What a partition has for a consumer."""
+    """A partition's offsets, and its records for a consumer."""
 
     high_watermark: int
     last_stable_offset: int

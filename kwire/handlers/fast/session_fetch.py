@@ -65,7 +65,7 @@ def answer_in_session(
     by_id = version >= FIRST_VERSION_WITH_IDS
     nothing = EncodedResponse(encoded_body(shape, FetchResponse(session_id=session_id)))
     responses: dict[PartitionKey, PartitionResponses] = {}
-    """Of the session's partition."""
+    """The encoded responses about the session's partition."""
 
     def find(context: Context, followed: CachedPartition) -> Partition | None:
         topic = followed.topic[1] if by_id else followed.topic[0]
