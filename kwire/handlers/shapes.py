@@ -8,6 +8,7 @@ mean that the same field follows. `kwire.network.decoding` caches shapes; a shap
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
@@ -44,7 +45,7 @@ class ServedApi(Protocol):
 
 
 @attrs.define(eq=False)
-class Shape:
+class Shape(ABC):
     """A decoded request. `size` counts the bytes that are compared: the head's and the others."""
 
     COST_BYTES: ClassVar[int] = 1024
@@ -62,12 +63,9 @@ class Shape:
     answer: Answer | None = attrs.field(default=None, init=False)
     """The fast path of the request, if it has one, and the request is not new."""
 
+    @abstractmethod
     def read(self, frame: memoryview) -> Any:
         """Returns the request of a frame that begins with the head, or None if the frame continues differently."""
-        raise NotImplementedError
-
-    def merge(self, known: Shape | None) -> None:
-        """Takes over what an earlier shape with the same head has, if anything."""
 
 
 @attrs.define(eq=False)

@@ -30,7 +30,7 @@ from kwire_protocol.wire import ProtocolError, Reader
 
 from kwire.handlers.apis import API_VERSIONS, Api, UnsupportedRequest
 from kwire.handlers.context import Context, Handler
-from kwire.handlers.shapes import Shape, shape_of, shape_of_produce
+from kwire.handlers.shapes import SessionFetch, Shape, shape_of, shape_of_produce
 
 MAX_REQUEST_ELEMENTS = 250_000
 """The maximum number of elements in all arrays of a request. The largest real request has every partition of a large
@@ -167,7 +167,8 @@ class RequestDecoder:
             shape = shape_of(frame, body_at, request, api, handle, version, context.client_id)
         if shape is not None and shape.size <= MAX_SHAPE_BYTES:
             head, shapes = bytes(frame[_HEAD_START : shape.head_stop]), self._shapes[key]
-            shape.merge(shapes.by_head.get(head))
+            if isinstance(shape, SessionFetch):
+                shape.merge(shapes.by_head.get(head))
             self._head_stop = shape.head_stop
             shapes.add(head, shape)
         return handle, request, correlation_id

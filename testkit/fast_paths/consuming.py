@@ -9,6 +9,7 @@ from kwire_protocol.conversation import decode_reply
 from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from kwire_protocol.wire import NULL_UUID
 
+from kwire.replicas.partition import Partition
 from testkit.fast_paths.topics import NAMES, id_of
 from testkit.fast_paths.twins import Twins
 from testkit.raw.client import request_frame
@@ -104,11 +105,11 @@ class Consuming:
         hosted = self.twins.plain.broker.partitions.by_name.get(name, [])
         if not 0 <= index < len(hosted):
             return (0,)
-        partition = self.twins.plain.broker.partitions.by_name[name][index]
-        log = getattr(partition, "log", None)
-        if log is None:
+        partition = hosted[index]
+        if not isinstance(partition, Partition):
             return (0,)
-        return log.log_start_offset, partition.last_stable_offset, partition.high_watermark, log.log_end_offset  # type: ignore[union-attr]
+        log = partition.log
+        return log.log_start_offset, partition.last_stable_offset, partition.high_watermark, log.log_end_offset
 
 
 @attrs.define(eq=False)

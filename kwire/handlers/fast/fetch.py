@@ -8,6 +8,7 @@ connection. After a wait that a change has ended it tries again, and leaves to t
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from kwire_protocol.messages.fetch import FetchResponse
 
 from kwire.handlers.fast.fetched import NotPlainError, PartitionResponses, Reads, Response, is_plain, is_plain_partition
 from kwire.handlers.fast.session_fetch import answer_in_session
+from kwire.handlers.fetch import read
 from kwire.handlers.shapes import NO_SESSION, FetchShape, SessionFetch
 from kwire.replicas.partition import READ_COMMITTED, Partition
 from kwire.replicas.reading import FIRST_VERSION_WITH_IDS
@@ -45,9 +47,8 @@ def answer_to(
     reads = Reads(metadata, authorization, partitions)
     if isinstance(shape, FetchShape):
         return _answer_without_session(reads, clock, shape)
-    return answer_in_session(
-        reads, metadata, nodes, authorization, partitions, fetch_sessions, leader_quota, clock, shape
-    )
+    services = metadata, nodes, authorization, partitions, fetch_sessions, leader_quota, clock
+    return answer_in_session(reads, partial(read, *services), fetch_sessions, clock, shape)
 
 
 def _answer_without_session(reads: Reads, clock: Clock, shape: FetchShape) -> Answer | None:
@@ -64,7 +65,7 @@ def _answer_without_session(reads: Reads, clock: Clock, shape: FetchShape) -> An
         shape, (shape.topic.topic, shape.topic.topic_id), index, session_id=NO_SESSION, is_committed=is_committed
     )
 
-    def read(partition: Partition, offset: int) -> tuple[Response | None, int]:
+    def read_once(partition: Partition, offset: int) -> tuple[Response | None, int]:
         """Returns the response, and the size of its records in bytes; no response if the handler has to read."""
         try:
             found = reads.read(partition, offset, max_bytes, is_committed=is_committed)
@@ -81,7 +82,7 @@ def _answer_without_session(reads: Reads, clock: Clock, shape: FetchShape) -> An
         partition = find(context, topic, index, epoch)
         if partition is None:
             return None
-        response, size = read(partition, offset)
+        response, size = read_once(partition, offset)
         if response is not None and size < min_bytes and max_wait_ms > 0:
             return wait(partition, offset, context, response, size)
         return response
@@ -101,7 +102,7 @@ def _answer_without_session(reads: Reads, clock: Clock, shape: FetchShape) -> An
             if not woken and not size:
                 return response
             if find(context, topic, index, epoch) is partition:
-                again, size = read(partition, offset)
+                again, size = read_once(partition, offset)
                 if again is not None and size >= min_bytes:
                     return again
         rest_ms = max(deadline_ms - clock.monotonic_ms(), 0) if woken else 0

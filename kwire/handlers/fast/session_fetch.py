@@ -7,7 +7,7 @@ read by the rest of the handler, `kwire.handlers.fetch.read`.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from kwire_protocol.messages.fetch import FetchRequest, FetchResponse
@@ -23,7 +23,6 @@ from kwire.handlers.fast.fetched import (
 )
 from kwire.handlers.fast.templates import encoded_body
 from kwire.handlers.fetch import consumer_of
-from kwire.handlers.fetch import read as read_by_handler
 from kwire.metadata.answers import EncodedResponse
 from kwire.replicas.fetch_sessions import CachedPartition, FetchContext, FetchSession, PartitionKey
 from kwire.replicas.partition import CONSUMER, READ_COMMITTED, Partition
@@ -32,27 +31,19 @@ from kwire.replicas.roles import NO_EPOCH
 from kwire.runtime.futures import Future, ParkedFetch
 
 if TYPE_CHECKING:
-    from kwire.cluster.nodes import Nodes
-    from kwire.handlers.authorization import Authorization
     from kwire.handlers.context import Answer, Context
     from kwire.handlers.shapes import SessionFetch, SessionForm
-    from kwire.metadata.service import MetadataService
     from kwire.replicas.fetch_sessions import FetchSessions
-    from kwire.replicas.quotas import ReplicationQuota
-    from kwire.replicas.table import PartitionTable
     from kwire.runtime.clock import Clock
+
+ReadRest = Callable[
+    [FetchRequest, "Context", FetchContext, int], FetchResponse | Coroutine[Future[bool], None, FetchResponse]
+]
+"""The rest of the handler, `kwire.handlers.fetch.read`, bound to its services."""
 
 
 def answer_in_session(
-    reads: Reads,
-    metadata: MetadataService,
-    nodes: Nodes,
-    authorization: Authorization,
-    partitions: PartitionTable,
-    fetch_sessions: FetchSessions,
-    leader_quota: ReplicationQuota,
-    clock: Clock,
-    shape: SessionFetch,
+    reads: Reads, read_rest: ReadRest, fetch_sessions: FetchSessions, clock: Clock, shape: SessionFetch
 ) -> Answer | None:
     """Returns the function that answers requests of that shape; None for followers, and for consumers in a rack."""
     forms, values_of, version = shape.forms, shape.values_of, shape.version
@@ -102,24 +93,6 @@ def answer_in_session(
             )
         return known.of(found)
 
-    def read_rest(
-        wanted: FetchRequest, context: Context, session: FetchSession
-    ) -> FetchResponse | Coroutine[Future[bool], None, FetchResponse]:
-        """Reads by the code of the handler, which has begun."""
-        return read_by_handler(
-            metadata,
-            nodes,
-            authorization,
-            partitions,
-            fetch_sessions,
-            leader_quota,
-            clock,
-            wanted,
-            context,
-            FetchContext([], session, incremental=True),
-            CONSUMER,
-        )
-
     def answer(
         frame: memoryview, context: Context, _correlation_id: int
     ) -> Response | FetchResponse | Coroutine[Future[bool], None, Response | FetchResponse] | None:
@@ -152,12 +125,12 @@ def answer_in_session(
             try:
                 found = read(partition, followed)
             except NotPlainError:
-                return read_rest(form.request_at(session_epoch, offset), context, session)
+                return read_rest(form.request_at(session_epoch, offset), context, _continuing(session), CONSUMER)
             if found.records is not None:
                 size = found.records.size
         if size < min_bytes and max_wait_ms > 0:
             if found is not None and not followed.rests:
-                return read_rest(form.request_at(session_epoch, offset), context, session)
+                return read_rest(form.request_at(session_epoch, offset), context, _continuing(session), CONSUMER)
             return wait(form.request_at(session_epoch, offset), context, session, followed, found)
         return respond(session, followed, found)
 
@@ -189,10 +162,14 @@ def answer_in_session(
                     if found.records is not None and found.records.size >= min_bytes:
                         return respond(session, followed, found)
         wanted.max_wait_ms = max(deadline_ms - clock.monotonic_ms(), 0) if woken else 0
-        handled = read_rest(wanted, context, session)
+        handled = read_rest(wanted, context, _continuing(session), CONSUMER)
         return await handled if isinstance(handled, Coroutine) else handled
 
     return answer
+
+
+def _continuing(session: FetchSession) -> FetchContext:
+    return FetchContext([], session, incremental=True)
 
 
 def _is_plain_form(form: SessionForm, version: int) -> bool:
